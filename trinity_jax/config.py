@@ -1,0 +1,341 @@
+"""One YAML file = one run: frozen, validated settings; an unknown key is an error that names it."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from trinity_jax.errors import UserError
+
+Positive = Annotated[int, Field(ge=1)]
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
+
+
+class _Settings(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=False)
+
+
+class EncoderSettings(_Settings):
+    """The small language model that reads the conversation."""
+
+    source: str = Field("embedded", description="`embedded` (SmolLM2-135M from a wheel), a folder, a .gguf file or a hub id")
+    revision: str | None = Field(None, description="hub revision to pin")
+    layers: Positive | None = Field(None, description="cut the encoder after this many blocks; null keeps all")
+    read_position: int = Field(-2, le=-1, description="which token's state is h; the paper's is the penultimate")
+    input_format: Literal["chat", "plain"] = "chat"
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    buckets: tuple[Positive, ...] = Field((128, 256, 512, 1024), description="padded lengths; one compilation each")
+    micro_batch: Positive | None = Field(None, description="rows per device step; null: 1 on a CPU, 32 elsewhere")
+    cache_mb: Positive = Field(512, description="memory for transcripts already encoded")
+
+    @model_validator(mode="after")
+    def _buckets_ascend(self) -> "EncoderSettings":
+        if list(self.buckets) != sorted(set(self.buckets)):
+            raise ValueError(f"buckets must ascend, got {list(self.buckets)}")
+        return self
+
+
+class SvfSettings(_Settings):
+    """Which matrices get singular-value scales (trinity.md section 4)."""
+
+    preset: Literal["none", "layer", "released", "custom"] = "none"
+    layer: int = Field(-2, description="block of the `layer` and `released` presets, counted as in Python")
+    matrices: tuple[str, ...] = Field((), description="for `custom`: names such as `layers.26.q`, `embed`, `lm_head`")
+    tied: Literal["last_write", "sequential"] = "last_write"
+    scale: float = Field(1.0, gt=0, description="a coordinate of 1 means a relative change of this size")
+
+    @model_validator(mode="after")
+    def _custom_has_names(self) -> "SvfSettings":
+        if (self.preset == "custom") != bool(self.matrices):
+            raise ValueError("svf.matrices goes with svf.preset: custom, and only with it")
+        return self
+
+
+class HeadSettings(_Settings):
+    """The map from h to L model logits and 3 role logits."""
+
+    kind: Literal["linear", "block_diagonal"] = "linear"
+    blocks: Positive = Field(2, description="for block_diagonal: how many blocks")
+
+
+class ReadoutSettings(_Settings):
+    """Coordinates in which the head is evolved (raw is the paper's)."""
+
+    kind: Literal["raw", "centred", "whitened"] = "whitened"
+    k: Positive = Field(8, description="for whitened: how many principal directions")
+    bias: bool = Field(True, description="evolve a constant per output too (never with raw)")
+    source: Literal["questions", "episodes"] = Field(
+        "questions", description="states of the training questions, or of one uniform-policy episode each (costs calls)"
+    )
+
+
+class PolicySettings(_Settings):
+    """How logits become a choice."""
+
+    train: Literal["sample", "argmax"] = "sample"
+    evaluate: Literal["sample", "argmax"] = "sample"
+
+
+class EpisodeSettings(_Settings):
+    """The tri-role protocol (trinity.md section 3)."""
+
+    max_calls: Positive = 5
+    transcript: Literal["worker_thoughts", "full"] = "worker_thoughts"
+    verifier_needs_response: bool = False
+    strict_answer_tag: bool = False
+    thought_chars: Positive = Field(2000, description="condensed thoughts are cut to this many characters")
+
+
+class PriceSettings(_Settings):
+    """Money per million tokens."""
+
+    input: float = Field(0.0, ge=0)
+    output: float = Field(0.0, ge=0)
+
+
+class ModelSettings(_Settings):
+    """One model of the pool behind an OpenAI-compatible address."""
+
+    name: str
+    model: str
+    base_url: str
+    api_key_env: str | None = Field(None, description="environment variable that holds the key; never the key itself")
+    max_tokens: Positive = 4096
+    temperature: float | None = 0.1
+    top_p: float | None = None
+    top_k: int | None = None
+    presence_penalty: float | None = None
+    reasoning_effort: str | None = None
+    extra_body: dict[str, Any] = Field(default_factory=dict)
+    price: PriceSettings = PriceSettings()
+    concurrency: Positive = 64
+    attempts: Positive = 5
+    connect_seconds: float = Field(10.0, gt=0)
+    total_seconds: float = Field(300.0, gt=0)
+
+
+class SimulatedModelSettings(_Settings):
+    """A simulated model: chance of a right answer by task kind and role; `default` covers the rest."""
+
+    name: str
+    worker: dict[str, Share]
+    thinker: dict[str, Share] = Field(default_factory=lambda: {"default": 0.5})
+    accepts_right: Share = Field(0.9, description="as Verifier: chance to accept a right response")
+    accepts_wrong: Share = Field(0.25, description="as Verifier: chance to accept a wrong response")
+    price: PriceSettings = PriceSettings()
+    latency_seconds: float = Field(0.0, ge=0)
+
+
+class PoolSettings(_Settings):
+    """Who can be called."""
+
+    kind: Literal["simulated", "endpoints"] = "simulated"
+    models: tuple[ModelSettings, ...] = ()
+    simulated: tuple[SimulatedModelSettings, ...] = ()
+    wrong_concentration: Share = Field(
+        0.5, description="simulated: 1 puts every wrong reply on one wrong answer, 0 spreads them evenly"
+    )
+    thinker_boost: float = Field(0.15, description="simulated: a good suggestion adds this to the Worker's chance")
+    shuffle_skills: bool = Field(False, description="simulated: permute the models' skills per question (a control)")
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> "PoolSettings":
+        have, other = (self.simulated, self.models) if self.kind == "simulated" else (self.models, self.simulated)
+        field = "simulated" if self.kind == "simulated" else "models"
+        if not have or other:
+            raise ValueError(f"pool.kind: {self.kind} needs at least one entry in pool.{field} and none in the other list")
+        names = [model.name for model in have]
+        if len(set(names)) != len(names):
+            raise ValueError(f"pool model names must differ, got {names}")
+        return self
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names in head order."""
+        return tuple(m.name for m in (self.simulated or self.models))
+
+
+class GeneratedTask(_Settings):
+    """Questions made by reasoning-gym."""
+
+    kind: str = Field(description="name of a family in tasks.generated.KINDS")
+    difficulty: Literal["easy", "normal"] = "easy"
+
+
+class TaskSettings(_Settings):
+    """Questions to train, validate and test on."""
+
+    kind: Literal["generated", "jsonl"] = "generated"
+    mix: tuple[GeneratedTask, ...] = Field((), description="for generated: families, equally many questions each")
+    train_file: Path | None = None
+    validation_file: Path | None = None
+    test_file: Path | None = None
+    train: Positive = 48
+    validation: Positive = 32
+    test: Positive = 64
+    seed: int = Field(42, description="seed of the generated questions, apart from the run's")
+
+    @model_validator(mode="after")
+    def _files(self) -> "TaskSettings":
+        files = (self.train_file, self.validation_file, self.test_file)
+        if self.kind == "jsonl" and None in files:
+            raise ValueError("tasks.kind: jsonl needs train_file, validation_file and test_file")
+        if self.kind == "generated" and (not self.mix or any(files)):
+            raise ValueError("tasks.kind: generated needs tasks.mix and no files")
+        return self
+
+
+class RepairSettings(_Settings):
+    """Corrections of evosax 0.3.2's Sep_CMA_ES; all on by default, each a switch for comparisons."""
+
+    separable_learning_rates: bool = True
+    no_variance_creep: bool = True
+    tie_averaged_weights: bool = True
+    std_min: float = Field(1e-12, ge=0)
+
+
+class FitnessSettings(_Settings):
+    """Terms beside the mean reward, as in the released run; off by default."""
+
+    entropy_weight: float = Field(0.0, ge=0, description="times the entropy of chosen models (nats); released: 0.15")
+    turn_weight: float = Field(0.0, ge=0, description="times the share of the K calls used; released: 0.1")
+    cost_weight: float = Field(0.0, ge=0, description="times the mean cost of an episode")
+
+
+class LearningSettings(_Settings):
+    """The evolution strategy (trinity.md section 6)."""
+
+    algorithm: Literal["sep_cma_es"] = "sep_cma_es"
+    generations: Positive = 60
+    population: Annotated[int, Field(ge=4)] | None = Field(None, description="null: 4 + 3 ln n, rounded up")
+    questions: Positive = Field(16, description="training questions per generation")
+    repeats: Positive = 1
+    common_random_numbers: bool = True
+    sigma0: float = Field(0.03, gt=0)
+    step_size: Literal["csa", "tpa"] = "csa"
+    repairs: RepairSettings = RepairSettings()
+    fitness: FitnessSettings = FitnessSettings()
+
+
+class TrainingSettings(_Settings):
+    """The generation loop."""
+
+    validate_every: Positive = 5
+    max_failed_share: Share = Field(0.2, description="more episodes than this without a reward stop the run")
+
+
+class EvaluationSettings(_Settings):
+    """The table at the end."""
+
+    repeats: Positive = Field(1, description="episodes per held-out question")
+    bootstrap: Positive = 10_000
+    fixed_policy: bool = Field(True, description="search the best fixed tri-role policy on the training questions")
+
+
+class JournalSettings(_Settings):
+    """What counts as the same call."""
+
+    reuse: Literal["generation", "run"] = "generation"
+
+
+class BudgetSettings(_Settings):
+    """Hard caps of a run; null means none."""
+
+    calls: Positive | None = None
+    cost: float | None = Field(None, gt=0)
+
+
+class Settings(_Settings):
+    """Everything a run depends on."""
+
+    kind: Literal["train"] = "train"
+    seed: int = Field(42, ge=0)
+    encoder: EncoderSettings = EncoderSettings()
+    svf: SvfSettings = SvfSettings()
+    head: HeadSettings = HeadSettings()
+    readout: ReadoutSettings = ReadoutSettings()
+    policy: PolicySettings = PolicySettings()
+    episode: EpisodeSettings = EpisodeSettings()
+    pool: PoolSettings
+    tasks: TaskSettings
+    learning: LearningSettings = LearningSettings()
+    training: TrainingSettings = TrainingSettings()
+    evaluation: EvaluationSettings = EvaluationSettings()
+    journal: JournalSettings = JournalSettings()
+    budget: BudgetSettings = BudgetSettings()
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> "Settings":
+        if self.head.kind == "block_diagonal" and self.readout.kind == "whitened":
+            raise ValueError("head.kind: block_diagonal needs readout.kind: raw or centred (folding would mix the blocks)")
+        if self.learning.questions > self.tasks.train:
+            raise ValueError(
+                f"learning.questions: {self.learning.questions} is more than tasks.train: {self.tasks.train}"
+            )
+        return self
+
+
+def load(path: str | Path, overrides: tuple[str, ...] = ()) -> Settings:
+    """Read a YAML file, apply ``a.b=value`` overrides (values are YAML) and validate.
+
+    Raises:
+        UserError: naming the file, the key, what is allowed and what came.
+    """
+    try:
+        data = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(data, dict):
+        raise UserError(f"{path}: expected a mapping of settings, got {type(data).__name__}")
+    for override in overrides:
+        _override(data, override)
+    return parse(data, str(path))
+
+
+def parse(data: dict[str, Any], where: str) -> Settings:
+    """Validate a mapping; ``where`` names its origin in messages."""
+    try:
+        return Settings.model_validate(data)
+    except ValidationError as error:
+        raise UserError("; ".join(_explain(item, where) for item in error.errors())) from error
+
+
+def dump(settings: Settings, path: Path) -> None:
+    """Write the resolved settings, every default filled in."""
+    path.write_text(yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False), encoding="utf-8")
+
+
+def _override(data: dict[str, Any], override: str) -> None:
+    key, equals, value = override.partition("=")
+    if not equals or not key:
+        raise UserError(f"--set {override}: expected KEY=VALUE, such as learning.generations=5")
+    *parents, last = key.split(".")
+    node: Any = data
+    for parent in parents:
+        node = node[int(parent)] if isinstance(node, list) and parent.isdigit() else node.setdefault(parent, {})
+        if not isinstance(node, dict | list):
+            raise UserError(f"--set {override}: {parent} is not a group of settings")
+    try:
+        parsed = yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        raise UserError(f"--set {override}: the value is not valid YAML") from error
+    if isinstance(node, list):
+        node[int(last)] = parsed
+    else:
+        node[last] = parsed
+
+
+def _explain(item: Any, where: str) -> str:
+    key = ".".join(str(part) for part in item["loc"]) or "settings"
+    if item["type"] == "extra_forbidden":
+        group: Any = Settings
+        for part in item["loc"][:-1]:
+            field = getattr(group, "model_fields", {}).get(part)
+            group = field.annotation if field else None
+        known = sorted(getattr(group, "model_fields", {}))
+        return f"{where}: {key}: unknown key" + (f" (known here: {', '.join(known)})" if known else "")
+    came = "" if isinstance(item.get("input"), dict | BaseModel) else f" (got {item.get('input')!r})"
+    return f"{where}: {key}: {item['msg']}{came}"

@@ -1,0 +1,99 @@
+"""What goes to a model and what comes back: calls with an identity, replies with a typed outcome."""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Protocol
+
+
+class Outcome(StrEnum):
+    """The closed set of ways a call can end (a failure is data, never an exception)."""
+
+    OK = "ok"
+    EMPTY = "empty"
+    TRUNCATED = "truncated"
+    FILTERED = "filtered"
+    CONTEXT_OVERFLOW = "context_overflow"
+    RATE_LIMITED = "rate_limited"
+    TIMEOUT = "timeout"
+    MALFORMED = "malformed"
+    REFUSED_BUDGET = "refused_budget"
+    ERROR = "error"
+
+    @property
+    def gradable(self) -> bool:
+        """Whether the text may enter an episode; only such replies are reused from the journal."""
+        return self in (Outcome.OK, Outcome.TRUNCATED)
+
+
+@dataclass(frozen=True)
+class Message:
+    """One chat message; ``role`` is the wire's ``system``, ``user`` or ``assistant``."""
+
+    role: str
+    content: str
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Decoding settings as they go on the wire; ``None`` leaves the server's default."""
+
+    max_tokens: int = 4096
+    temperature: float | None = 0.1
+    top_p: float | None = None
+    top_k: int | None = None
+    presence_penalty: float | None = None
+    reasoning_effort: str | None = None
+
+
+@dataclass(frozen=True)
+class Call:
+    """One paid request. Its identity decides which calls are the same call.
+
+    ``scope`` is ``"generation 7"`` or ``"run"`` (setting ``journal.reuse``), ``occurrence`` counts the identical
+    requests the same episode made before: a second Verifier after a rejection may answer differently.
+    """
+
+    endpoint: str
+    model: str
+    role: str
+    messages: tuple[Message, ...]
+    sampling: Sampling
+    scope: str = "run"
+    repeat: int = 0
+    occurrence: int = 0
+
+    def key(self) -> str:
+        """Hex SHA-256 of the canonical JSON of every field."""
+        text = json.dumps(asdict(self), sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What came back. ``cost`` in the price table's currency, ``seconds`` of wall time over all attempts."""
+
+    outcome: Outcome
+    text: str = ""
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost: float = 0.0
+    seconds: float = 0.0
+    attempts: int = 1
+    finish_reason: str | None = None
+    detail: str | None = None
+
+
+class Responder(Protocol):
+    """One model of the pool, real or simulated. It never raises for what a server does."""
+
+    name: str
+
+    async def reply(self, call: Call) -> Reply:
+        """Answer one call."""
+        ...
+
+    async def close(self) -> None:
+        """Free connections."""
+        ...
