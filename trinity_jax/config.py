@@ -19,7 +19,9 @@ class _Settings(BaseModel):
 class EncoderSettings(_Settings):
     """The small language model that reads the conversation."""
 
-    source: str = Field("embedded", description="`embedded` (SmolLM2-135M from a wheel), a folder, a .gguf file or a hub id")
+    source: str = Field(
+        "embedded", description="`embedded` (SmolLM2-135M from a wheel), a folder, a .gguf file or a hub id"
+    )
     revision: str | None = Field(None, description="hub revision to pin")
     layers: Positive | None = Field(None, description="cut the encoder after this many blocks; null keeps all")
     read_position: int = Field(-2, le=-1, description="which token's state is h; the paper's is the penultimate")
@@ -144,7 +146,9 @@ class PoolSettings(_Settings):
         have, other = (self.simulated, self.models) if self.kind == "simulated" else (self.models, self.simulated)
         field = "simulated" if self.kind == "simulated" else "models"
         if not have or other:
-            raise ValueError(f"pool.kind: {self.kind} needs at least one entry in pool.{field} and none in the other list")
+            raise ValueError(
+                f"pool.kind: {self.kind} needs at least one entry in pool.{field} and none in the other list"
+            )
         names = [model.name for model in have]
         if len(set(names)) != len(names):
             raise ValueError(f"pool model names must differ, got {names}")
@@ -268,7 +272,9 @@ class Settings(_Settings):
     @model_validator(mode="after")
     def _fits_together(self) -> "Settings":
         if self.head.kind == "block_diagonal" and self.readout.kind == "whitened":
-            raise ValueError("head.kind: block_diagonal needs readout.kind: raw or centred (folding would mix the blocks)")
+            raise ValueError(
+                "head.kind: block_diagonal needs readout.kind: raw or centred (folding would mix the blocks)"
+            )
         if self.learning.questions > self.tasks.train:
             raise ValueError(
                 f"learning.questions: {self.learning.questions} is more than tasks.train: {self.tasks.train}"

@@ -1,0 +1,1 @@
+"""Text to the hidden vector h: tokenizer, decoder, checkpoints, singular-value fine-tuning."""

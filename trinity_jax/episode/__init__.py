@@ -1,0 +1,1 @@
+"""The tri-role protocol: pure functions, no I/O, no clock."""

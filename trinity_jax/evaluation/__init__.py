@@ -1,0 +1,1 @@
+"""Baselines at a stated budget, intervals, the final table."""

@@ -1,0 +1,1 @@
+"""Prompt to reply: endpoints and simulated models, the journal and the ledger."""

@@ -1,0 +1,1 @@
+"""Questions to prompts, replies to grades."""

@@ -1,0 +1,1 @@
+"""The generation loop: metrics, alarms, checkpoints, resume."""
