@@ -20,16 +20,22 @@ class EncoderSettings(_Settings):
     """The small language model that reads the conversation."""
 
     source: str = Field(
-        "embedded", description="`embedded` (SmolLM2-135M from a wheel), a folder, a .gguf file or a hub id"
+        default="embedded", description="`embedded` (SmolLM2-135M from a wheel), a folder, a .gguf file or a hub id"
     )
-    revision: str | None = Field(None, description="hub revision to pin")
-    layers: Positive | None = Field(None, description="cut the encoder after this many blocks; null keeps all")
-    read_position: int = Field(-2, le=-1, description="which token's state is h; the paper's is the penultimate")
+    revision: str | None = Field(default=None, description="hub revision to pin")
+    layers: Positive | None = Field(default=None, description="cut the encoder after this many blocks; null keeps all")
+    read_position: int = Field(
+        default=-2, le=-1, description="which token's state is h; the paper's is the penultimate"
+    )
     input_format: Literal["chat", "plain"] = "chat"
     dtype: Literal["float32", "bfloat16"] = "float32"
-    buckets: tuple[Positive, ...] = Field((128, 256, 512, 1024), description="padded lengths; one compilation each")
-    micro_batch: Positive | None = Field(None, description="rows per device step; null: 1 on a CPU, 32 elsewhere")
-    cache_mb: Positive = Field(512, description="memory for transcripts already encoded")
+    buckets: tuple[Positive, ...] = Field(
+        default=(128, 256, 512, 1024), description="padded lengths; one compilation each"
+    )
+    micro_batch: Positive | None = Field(
+        default=None, description="rows per device step; null: 1 on a CPU, 32 elsewhere"
+    )
+    cache_mb: Positive = Field(default=512, description="memory for transcripts already encoded")
 
     @model_validator(mode="after")
     def _buckets_ascend(self) -> "EncoderSettings":
@@ -42,10 +48,12 @@ class SvfSettings(_Settings):
     """Which matrices get singular-value scales (trinity.md section 4)."""
 
     preset: Literal["none", "layer", "released", "custom"] = "none"
-    layer: int = Field(-2, description="block of the `layer` and `released` presets, counted as in Python")
-    matrices: tuple[str, ...] = Field((), description="for `custom`: names such as `layers.26.q`, `embed`, `lm_head`")
+    layer: int = Field(default=-2, description="block of the `layer` and `released` presets, counted as in Python")
+    matrices: tuple[str, ...] = Field(
+        default=(), description="for `custom`: names such as `layers.26.q`, `embed`, `lm_head`"
+    )
     tied: Literal["last_write", "sequential"] = "last_write"
-    scale: float = Field(1.0, gt=0, description="a coordinate of 1 means a relative change of this size")
+    scale: float = Field(default=1.0, gt=0, description="a coordinate of 1 means a relative change of this size")
 
     @model_validator(mode="after")
     def _custom_has_names(self) -> "SvfSettings":
@@ -58,17 +66,18 @@ class HeadSettings(_Settings):
     """The map from h to L model logits and 3 role logits."""
 
     kind: Literal["linear", "block_diagonal"] = "linear"
-    blocks: Positive = Field(2, description="for block_diagonal: how many blocks")
+    blocks: Positive = Field(default=2, description="for block_diagonal: how many blocks")
 
 
 class ReadoutSettings(_Settings):
     """Coordinates in which the head is evolved (raw is the paper's)."""
 
     kind: Literal["raw", "centred", "whitened"] = "whitened"
-    k: Positive = Field(8, description="for whitened: how many principal directions")
-    bias: bool = Field(True, description="evolve a constant per output too (never with raw)")
+    k: Positive = Field(default=8, description="for whitened: how many principal directions")
+    bias: bool = Field(default=True, description="evolve a constant per output too (never with raw)")
     source: Literal["questions", "episodes"] = Field(
-        "questions", description="states of the training questions, or of one uniform-policy episode each (costs calls)"
+        default="questions",
+        description="states of the training questions, or of one uniform-policy episode each (costs calls)",
     )
 
 
@@ -86,14 +95,14 @@ class EpisodeSettings(_Settings):
     transcript: Literal["worker_thoughts", "full"] = "worker_thoughts"
     verifier_needs_response: bool = False
     strict_answer_tag: bool = False
-    thought_chars: Positive = Field(2000, description="condensed thoughts are cut to this many characters")
+    thought_chars: Positive = Field(default=2000, description="condensed thoughts are cut to this many characters")
 
 
 class PriceSettings(_Settings):
     """Money per million tokens."""
 
-    input: float = Field(0.0, ge=0)
-    output: float = Field(0.0, ge=0)
+    input: float = Field(default=0.0, ge=0)
+    output: float = Field(default=0.0, ge=0)
 
 
 class ModelSettings(_Settings):
@@ -102,7 +111,9 @@ class ModelSettings(_Settings):
     name: str
     model: str
     base_url: str
-    api_key_env: str | None = Field(None, description="environment variable that holds the key; never the key itself")
+    api_key_env: str | None = Field(
+        default=None, description="environment variable that holds the key; never the key itself"
+    )
     max_tokens: Positive = 4096
     temperature: float | None = 0.1
     top_p: float | None = None
@@ -113,8 +124,8 @@ class ModelSettings(_Settings):
     price: PriceSettings = PriceSettings()
     concurrency: Positive = 64
     attempts: Positive = 5
-    connect_seconds: float = Field(10.0, gt=0)
-    total_seconds: float = Field(300.0, gt=0)
+    connect_seconds: float = Field(default=10.0, gt=0)
+    total_seconds: float = Field(default=300.0, gt=0)
 
 
 class SimulatedModelSettings(_Settings):
@@ -123,10 +134,10 @@ class SimulatedModelSettings(_Settings):
     name: str
     worker: dict[str, Share]
     thinker: dict[str, Share] = Field(default_factory=lambda: {"default": 0.5})
-    accepts_right: Share = Field(0.9, description="as Verifier: chance to accept a right response")
-    accepts_wrong: Share = Field(0.25, description="as Verifier: chance to accept a wrong response")
+    accepts_right: Share = Field(default=0.9, description="as Verifier: chance to accept a right response")
+    accepts_wrong: Share = Field(default=0.25, description="as Verifier: chance to accept a wrong response")
     price: PriceSettings = PriceSettings()
-    latency_seconds: float = Field(0.0, ge=0)
+    latency_seconds: float = Field(default=0.0, ge=0)
 
 
 class PoolSettings(_Settings):
@@ -136,10 +147,14 @@ class PoolSettings(_Settings):
     models: tuple[ModelSettings, ...] = ()
     simulated: tuple[SimulatedModelSettings, ...] = ()
     wrong_concentration: Share = Field(
-        0.5, description="simulated: 1 puts every wrong reply on one wrong answer, 0 spreads them evenly"
+        default=0.5, description="simulated: 1 puts every wrong reply on one wrong answer, 0 spreads them evenly"
     )
-    thinker_boost: float = Field(0.15, description="simulated: a good suggestion adds this to the Worker's chance")
-    shuffle_skills: bool = Field(False, description="simulated: permute the models' skills per question (a control)")
+    thinker_boost: float = Field(
+        default=0.15, description="simulated: a good suggestion adds this to the Worker's chance"
+    )
+    shuffle_skills: bool = Field(
+        default=False, description="simulated: permute the models' skills per question (a control)"
+    )
 
     @model_validator(mode="after")
     def _one_kind(self) -> "PoolSettings":
@@ -171,14 +186,16 @@ class TaskSettings(_Settings):
     """Questions to train, validate and test on."""
 
     kind: Literal["generated", "jsonl"] = "generated"
-    mix: tuple[GeneratedTask, ...] = Field((), description="for generated: families, equally many questions each")
+    mix: tuple[GeneratedTask, ...] = Field(
+        default=(), description="for generated: families, equally many questions each"
+    )
     train_file: Path | None = None
     validation_file: Path | None = None
     test_file: Path | None = None
     train: Positive = 48
     validation: Positive = 32
     test: Positive = 64
-    seed: int = Field(42, description="seed of the generated questions, apart from the run's")
+    seed: int = Field(default=42, description="seed of the generated questions, apart from the run's")
 
     @model_validator(mode="after")
     def _files(self) -> "TaskSettings":
@@ -196,15 +213,17 @@ class RepairSettings(_Settings):
     separable_learning_rates: bool = True
     no_variance_creep: bool = True
     tie_averaged_weights: bool = True
-    std_min: float = Field(1e-12, ge=0)
+    std_min: float = Field(default=1e-12, ge=0)
 
 
 class FitnessSettings(_Settings):
     """Terms beside the mean reward, as in the released run; off by default."""
 
-    entropy_weight: float = Field(0.0, ge=0, description="times the entropy of chosen models (nats); released: 0.15")
-    turn_weight: float = Field(0.0, ge=0, description="times the share of the K calls used; released: 0.1")
-    cost_weight: float = Field(0.0, ge=0, description="times the mean cost of an episode")
+    entropy_weight: float = Field(
+        default=0.0, ge=0, description="times the entropy of chosen models (nats); released: 0.15"
+    )
+    turn_weight: float = Field(default=0.0, ge=0, description="times the share of the K calls used; released: 0.1")
+    cost_weight: float = Field(default=0.0, ge=0, description="times the mean cost of an episode")
 
 
 class LearningSettings(_Settings):
@@ -212,11 +231,11 @@ class LearningSettings(_Settings):
 
     algorithm: Literal["sep_cma_es"] = "sep_cma_es"
     generations: Positive = 60
-    population: Annotated[int, Field(ge=4)] | None = Field(None, description="null: 4 + 3 ln n, rounded up")
-    questions: Positive = Field(16, description="training questions per generation")
+    population: Annotated[int, Field(ge=4)] | None = Field(default=None, description="null: 4 + 3 ln n, rounded up")
+    questions: Positive = Field(default=16, description="training questions per generation")
     repeats: Positive = 1
     common_random_numbers: bool = True
-    sigma0: float = Field(0.03, gt=0)
+    sigma0: float = Field(default=0.03, gt=0)
     step_size: Literal["csa", "tpa"] = "csa"
     repairs: RepairSettings = RepairSettings()
     fitness: FitnessSettings = FitnessSettings()
@@ -226,15 +245,17 @@ class TrainingSettings(_Settings):
     """The generation loop."""
 
     validate_every: Positive = 5
-    max_failed_share: Share = Field(0.2, description="more episodes than this without a reward stop the run")
+    max_failed_share: Share = Field(default=0.2, description="more episodes than this without a reward stop the run")
 
 
 class EvaluationSettings(_Settings):
     """The table at the end."""
 
-    repeats: Positive = Field(1, description="episodes per held-out question")
+    repeats: Positive = Field(default=1, description="episodes per held-out question")
     bootstrap: Positive = 10_000
-    fixed_policy: bool = Field(True, description="search the best fixed tri-role policy on the training questions")
+    fixed_policy: bool = Field(
+        default=True, description="search the best fixed tri-role policy on the training questions"
+    )
 
 
 class JournalSettings(_Settings):
@@ -247,14 +268,14 @@ class BudgetSettings(_Settings):
     """Hard caps of a run; null means none."""
 
     calls: Positive | None = None
-    cost: float | None = Field(None, gt=0)
+    cost: float | None = Field(default=None, gt=0)
 
 
 class Settings(_Settings):
     """Everything a run depends on."""
 
     kind: Literal["train"] = "train"
-    seed: int = Field(42, ge=0)
+    seed: int = Field(default=42, ge=0)
     encoder: EncoderSettings = EncoderSettings()
     svf: SvfSettings = SvfSettings()
     head: HeadSettings = HeadSettings()
@@ -320,18 +341,24 @@ def _override(data: dict[str, Any], override: str) -> None:
         raise UserError(f"--set {override}: expected KEY=VALUE, such as learning.generations=5")
     *parents, last = key.split(".")
     node: Any = data
-    for parent in parents:
-        node = node[int(parent)] if isinstance(node, list) and parent.isdigit() else node.setdefault(parent, {})
-        if not isinstance(node, dict | list):
-            raise UserError(f"--set {override}: {parent} is not a group of settings")
     try:
         parsed = yaml.safe_load(value)
     except yaml.YAMLError as error:
         raise UserError(f"--set {override}: the value is not valid YAML") from error
+    for parent in parents:
+        node = node[_index(node, parent, override)] if isinstance(node, list) else node.setdefault(parent, {})
+        if not isinstance(node, dict | list):
+            raise UserError(f"--set {override}: {parent} is not a group of settings")
     if isinstance(node, list):
-        node[int(last)] = parsed
+        node[_index(node, last, override)] = parsed
     else:
         node[last] = parsed
+
+
+def _index(items: list[Any], part: str, override: str) -> int:
+    if not part.isdigit() or int(part) >= len(items):
+        raise UserError(f"--set {override}: expected a position below {len(items)}, got {part}")
+    return int(part)
 
 
 def _explain(item: Any, where: str) -> str:
