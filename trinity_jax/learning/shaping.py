@@ -1,0 +1,31 @@
+"""Fitness to recombination weights, ties and missing values included."""
+
+import jax.numpy as jnp
+from evosax.types import Params, State
+from jaxtyping import Array, Float
+
+
+def tie_averaged_weights(
+    population: Float[Array, "P n"], fitness: Float[Array, " P"], state: State, params: Params
+) -> Float[Array, " P"]:
+    """Recombination weights where equal candidates share the mean of the weights at the ranks they occupy together.
+
+    With f minimised and w_1 >= w_2 >= ... the weights by rank, a group G of equal candidates that fills ranks a..b gets
+    ``sum(w_a..w_b) / |G|`` each: what breaking ties at random gives on average. A binary reward ties most of a
+    population, so the total must not depend on how. Without ties these are the plain weights.
+
+    A NaN ranks behind every number and weighs nothing, even where fewer numbers than parents are left; the weights then
+    sum to less than 1, a shorter step on less evidence.
+
+    Has the signature of an evosax ``fitness_shaping_fn``; ``population`` and ``state`` are not read.
+
+    Returns:
+        Non-negative weights, in the order of ``fitness``, that sum to 1 if at least half of it are numbers.
+    """
+    missing = jnp.isnan(fitness)
+    fitness = jnp.where(missing, jnp.inf, fitness)
+    by_rank = jnp.maximum(params.weights, 0.0)  # pyright: ignore[reportAttributeAccessIssue]
+    ranked = jnp.zeros_like(by_rank).at[jnp.argsort(fitness)].set(by_rank)
+    tied = fitness[:, None] == fitness[None, :]
+    shared = jnp.sum(jnp.where(tied, ranked, 0.0), axis=1) / jnp.sum(tied, axis=1)
+    return jnp.where(missing, 0.0, shared)

@@ -1,0 +1,93 @@
+"""The evolution strategy behind ask and tell: a state goes in, a state comes out, nothing else is remembered."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+from evosax.algorithms.distribution_based.sep_cma_es import Params, State
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from trinity_jax.config import LearningSettings
+from trinity_jax.errors import UserError
+from trinity_jax.learning.separable import RepairedSepCMA
+from trinity_jax.learning.tpa import TwoPointSepCMA
+
+
+class Strategy:
+    """Separable CMA-ES over vectors of length n, maximising.
+
+    The state is a pytree of arrays only (no keys: the caller derives them, one per generation), so a checkpoint is the
+    state. What it holds as ``best_solution`` is the luckiest candidate of a noisy fitness: deploy the mean.
+
+    Args:
+        settings: population, initial step size, step-size rule and repairs.
+        n: length of the flat vector.
+
+    Attributes:
+        population: P, candidates per generation: as set, or ceil(4 + 3 ln n) (trinity.md section 6).
+        params: the constants of the strategy by their usual names.
+
+    Example:
+        >>> strategy = Strategy(LearningSettings(sigma0=0.5), n=3)
+        >>> state = strategy.init(jax.random.key(0))
+        >>> X, state = strategy.ask(state, jax.random.key(1))
+        >>> state = strategy.tell(state, X, -(X**2).sum(axis=1), jax.random.key(2))
+        >>> strategy.mean(state).shape
+        (3,)
+    """
+
+    def __init__(self, settings: LearningSettings, n: int):
+        self.n = n
+        self.population = settings.population or math.ceil(4 + 3 * math.log(n))
+        algorithm = TwoPointSepCMA if settings.step_size == "tpa" else RepairedSepCMA
+        self._algorithm = algorithm(self.population, jnp.zeros(n), settings.repairs)
+        self.params: Params = _strong(self._algorithm.default_params.replace(std_init=settings.sigma0))
+
+    @property
+    def c_mu(self) -> float:
+        """Rank-mu learning rate: c_mu times the generations below 0.1 means that the diagonal did not adapt."""
+        return float(self.params.c_mu)
+
+    def init(self, key: PRNGKeyArray, mean: Float[Array, " n"] | None = None) -> State:
+        """State before the first generation, around ``mean`` (zeros by default).
+
+        Raises:
+            UserError: ``mean`` is not a vector of length n, or not finite.
+        """
+        mean = jnp.zeros(self.n) if mean is None else jnp.asarray(mean, dtype=float)
+        if mean.shape != (self.n,):
+            raise UserError(f"start of the evolution: expected a vector of shape ({self.n},), got {mean.shape}")
+        if not bool(jnp.all(jnp.isfinite(mean))):
+            raise UserError("start of the evolution: expected finite numbers, got NaN or infinity")
+        return _strong(self._algorithm.init(key, mean, self.params))
+
+    def ask(self, state: State, key: PRNGKeyArray) -> tuple[Float[Array, "P n"], State]:
+        """Candidates of the next generation, and the state that `tell` expects with them."""
+        return self._algorithm.ask(key, state, self.params)
+
+    def tell(self, state: State, X: Float[Array, "P n"], fitness: Float[Array, " P"], key: PRNGKeyArray) -> State:
+        """Move the distribution towards the candidates of high fitness.
+
+        NaN marks a candidate without a single graded episode: it ranks last and pulls nothing towards it. With the tie
+        repair on, a generation of NaN alone changes nothing but the generation counter.
+        """
+        state, _ = self._algorithm.tell(key, X, -jnp.asarray(fitness, dtype=X.dtype), state, self.params)
+        return state
+
+    def mean(self, state: State) -> Float[Array, " n"]:
+        """Mean of the distribution: what is validated, kept and exported."""
+        return state.mean
+
+    def sigma(self, state: State) -> Float[Array, ""]:
+        """Global step size."""
+        return state.std
+
+    def diagonal_spread(self, state: State) -> Float[Array, ""]:
+        """Standard deviation over mean of the diagonal scales sqrt(C_ii): 0 before any adaptation."""
+        scales = jnp.sqrt(state.C)
+        return jnp.std(scales) / jnp.mean(scales)
+
+
+def _strong(tree):
+    """Drop weak types, so that a state from init, tell or a checkpoint meets the same compiled function."""
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype=jnp.asarray(leaf).dtype), tree)
