@@ -1,0 +1,179 @@
+"""The three roles: what each is told, and what is read out of its reply.
+
+Every parser first cuts reasoning blocks off, is total (any string gives a result, never an exception) and takes time
+linear in the length of the reply: patterns have no nested or adjacent unbounded repeats.
+"""
+
+import re
+from enum import StrEnum
+
+
+class Role(StrEnum):
+    """Roles in the released head's row order: Worker, Thinker, Verifier."""
+
+    WORKER = "worker"
+    THINKER = "thinker"
+    VERIFIER = "verifier"
+
+
+ROLES = (Role.WORKER, Role.THINKER, Role.VERIFIER)
+
+INSTRUCTIONS = {
+    Role.WORKER: (
+        "You are the Worker. Solve the task. Use a reference thought or the suggestion only where it holds up. "
+        "First give your approach and result in one sentence: <idea>...</idea>. Then work it out, and end with the "
+        "final answer alone: <answer>...</answer>"
+    ),
+    Role.THINKER: (
+        "You are the Thinker. Do not solve the task. Say what should be done next and by whom: a worker who makes a "
+        "new attempt, or a verifier who checks the current response. Reply with exactly "
+        "<suggestion>one or two sentences of advice</suggestion>"
+        "<suggested_role>worker or verifier</suggested_role>"
+    ),
+    Role.VERIFIER: (
+        "You are the Verifier. Check whether the current response answers the task correctly and completely. Give a "
+        "reason in one sentence, then a last line that is either\nVERDICT: ACCEPT\nor\nVERDICT: REJECT"
+    ),
+}
+
+COLLABORATION = "Several models work on this in turns; their thoughts so far follow."
+
+
+def conversation(prompt: str, thoughts: tuple[str, ...] = ()) -> str:
+    """The user message that every role starts from: the task, one line on the collaboration, the thoughts."""
+    tagged = (f"<reference_thought_{i}>{thought}</reference_thought_{i}>" for i, thought in enumerate(thoughts))
+    return "\n".join((prompt, "", COLLABORATION, *tagged))
+
+
+def idea(text: str, limit: int) -> str:
+    """The Worker's condensed thought: its ``<idea>``, else the reply without tags; at most ``limit`` characters."""
+    visible = _visible(text)
+    return (_tagged(visible, "idea") or _ANY_TAG.sub("", visible).strip())[:limit].rstrip()
+
+
+def suggestion(text: str) -> tuple[str, Role] | None:
+    """The Thinker's advice and the role it wants next (Worker or Verifier); ``None`` unless both are there."""
+    visible = _visible(text)
+    advice, wanted = _tagged(visible, "suggestion"), _tagged(visible, "suggested_role")
+    if advice is None or wanted is None:
+        return None
+    words = set(_words(wanted))
+    named = {role for role in ROLES if role in words} | ({Role.WORKER} if "solver" in words else set())
+    if len(named) != 1 or Role.THINKER in named:
+        return None
+    return advice, named.pop()
+
+
+def answer(text: str, strict: bool) -> str | None:
+    """What a Worker's reply answers: the last ``<answer>``; ``None`` if nothing can be graded.
+
+    Without ``strict`` an unclosed tag counts to the end of the reply, and a reply without the tag is handed over
+    whole, for the grader to look for its task's usual forms.
+    """
+    visible = _visible(text)
+    found = _tagged(visible, "answer")
+    if found is not None or strict:
+        return found
+    opened = list(_TAGS["answer"].finditer(visible))
+    if opened and not opened[-1][1]:
+        return visible[opened[-1].end() :].strip() or None
+    return visible or None
+
+
+def verdict(text: str) -> bool:
+    """Whether a Verifier's reply accepts. Anything unclear rejects.
+
+    The last ``VERDICT:`` (or decision, judgement) decides by the sentence behind it; without one, the whole reply
+    must speak for acceptance and nowhere against it.
+    """
+    plain = _plain(text)
+    anchors = list(_ANCHOR.finditer(plain))
+    if anchors:
+        return _accepts(_clause(plain[anchors[-1].end() :]))
+    if _AGAINST.intersection(_words(plain)):
+        return False
+    speaking = [s for s in _sentences(plain) if _SPEAKS.search(s)]
+    return bool(speaking) and all(map(_accepts, speaking))
+
+
+def reason(text: str, limit: int) -> str:
+    """The Verifier's reply without the lines that hold its verdict; at most ``limit`` characters."""
+    lines = (line.strip() for line in _plain(text).splitlines() if not _ANCHOR.search(line + "\n"))
+    return " ".join(line for line in lines if line)[:limit].rstrip()
+
+
+_NAMES = ("answer", "idea", "suggestion", "suggested_role")
+_TAGS = {name: re.compile(rf"<(/?){name}\s{{0,3}}>", re.IGNORECASE) for name in _NAMES}
+_ANY_TAG = re.compile(rf"</?(?:{'|'.join(_NAMES)})\s{{0,3}}>", re.IGNORECASE)
+_REASONING = re.compile(r"<(/?)(?:think|thinking|reasoning)>", re.IGNORECASE)
+
+_MARKUP = re.compile(r"[*_`#~\"“”]")
+_VERDICT_TAG = re.compile(r"<verdict>", re.IGNORECASE)
+_ANCHOR = re.compile(r"\b(?:verdict|decision|judge?ment)[ \t]{0,9}(?:[:=–—-]|is\b|\n)", re.IGNORECASE)
+_WORD = re.compile(r"[a-z]+(?:'[a-z]+)?")
+_SENTENCE = re.compile(r"[.!;](?=\s|$)|\n")
+_SPEAKS = re.compile(r"\baccept(?:ed|able)?\b", re.IGNORECASE)
+# "Generally accepted" or "an acceptable range" is no verdict; "the answer is acceptable" is one.
+_SAID_OF_IT = re.compile(
+    r"\b(?:response|answer|solution|reply|it|this) (?:is|can be|may be|should be) accept(?:ed|able)$", re.IGNORECASE
+)
+_ACCEPT = frozenset({"accept", "accepted", "acceptable"})
+_AGAINST = frozenset(
+    "reject rejected rejecting rejection revise revised revision revisions wrong incorrect unacceptable".split()
+)
+_CONDITION = frozenset("if unless until once provided providing only pending but after when".split())
+_NEGATION = frozenset(
+    "not no never cannot cant dont wont unable neither nor refuse hardly hesitate decline impossible hard difficult "
+    "reluctant fail fails failed".split()
+)
+
+
+def _visible(text: str) -> str:
+    """The reply without reasoning blocks: behind the last closing tag, before one that never closes."""
+    start, stop = 0, len(text)
+    for tag in _REASONING.finditer(text):
+        if tag[1]:
+            start, stop = tag.end(), len(text)
+        elif stop == len(text):
+            stop = tag.start()
+    return text[start:stop].strip()
+
+
+def _tagged(text: str, name: str) -> str | None:
+    """Content of the last complete ``<name>...</name>``; ``None`` if there is none or it is empty."""
+    opened, content = None, None
+    for tag in _TAGS[name].finditer(text):
+        if not tag[1]:
+            opened = tag.end()
+        elif opened is not None:
+            content, opened = text[opened : tag.start()].strip(), None
+    return content or None
+
+
+def _plain(text: str) -> str:
+    """Visible text with markup taken off, ``<verdict>`` as ``verdict:`` and straight apostrophes."""
+    return _MARKUP.sub("", _VERDICT_TAG.sub("verdict: ", _visible(text)).replace("</", "\n</").replace("’", "'"))
+
+
+def _words(text: str) -> list[str]:
+    return _WORD.findall(text.lower())
+
+
+def _sentences(text: str) -> list[str]:
+    return [part.strip() for part in _SENTENCE.split(text) if part.strip()]
+
+
+def _clause(text: str) -> str:
+    """The first sentence that has a word in it."""
+    return next((s for s in _sentences(text) if _words(s)), "")
+
+
+def _accepts(sentence: str) -> bool:
+    words = _words(sentence)
+    if not words or _AGAINST.intersection(words) or _CONDITION.intersection(words) or "?" in sentence:
+        return False
+    if words[0] in _ACCEPT:
+        return True
+    if _NEGATION.intersection(words) or any(word.endswith("n't") for word in words):
+        return False
+    return "accept" in words or _SAID_OF_IT.search(sentence.strip()) is not None
