@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
@@ -37,7 +37,10 @@ class Message:
 
 @dataclass(frozen=True)
 class Sampling:
-    """Decoding settings as they go on the wire; ``None`` leaves the server's default."""
+    """Decoding settings as they go on the wire; ``None`` leaves the server's default.
+
+    ``extra_body`` is a JSON object of further fields, kept as text so that it is part of the call's identity.
+    """
 
     max_tokens: int = 4096
     temperature: float | None = 0.1
@@ -45,6 +48,7 @@ class Sampling:
     top_k: int | None = None
     presence_penalty: float | None = None
     reasoning_effort: str | None = None
+    extra_body: str = "{}"
 
 
 @dataclass(frozen=True)
@@ -64,15 +68,26 @@ class Call:
     repeat: int = 0
     occurrence: int = 0
 
+    def canonical(self) -> str:
+        """JSON of every field, keys sorted, no spaces: equal calls give equal text."""
+        return json.dumps(vars(self), default=vars, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+
     def key(self) -> str:
-        """Hex SHA-256 of the canonical JSON of every field."""
-        text = json.dumps(asdict(self), sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()
+        """Hex SHA-256 of the canonical JSON."""
+        return digest(self.canonical())
+
+
+def digest(canonical: str) -> str:
+    """The key of a call from its canonical JSON (lone surrogates, which UTF-8 cannot hold, are kept apart)."""
+    return hashlib.sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What came back. ``cost`` in the price table's currency, ``seconds`` of wall time over all attempts."""
+    """What came back. ``cost`` in the price table's currency, ``seconds`` of wall time over all attempts.
+
+    ``reasoning`` is what a reasoning model thought before ``text``; it never enters a transcript.
+    """
 
     outcome: Outcome
     text: str = ""
@@ -83,6 +98,7 @@ class Reply:
     attempts: int = 1
     finish_reason: str | None = None
     detail: str | None = None
+    reasoning: str = ""
 
 
 class Responder(Protocol):

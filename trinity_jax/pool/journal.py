@@ -1,0 +1,267 @@
+"""Every call and every decision of a run in one SQLite file: cache, resume and audit.
+
+Write-ahead: a call's intent is on disk before it is sent, its outcome before anyone sees it. One thread writes; what
+waits while a transaction is flushed goes into the next one (group commit), and a write is acknowledged only after its
+commit, so a killed process loses nothing that was acknowledged. Writes commit in the order in which they were made.
+"""
+
+import asyncio
+import json
+import queue
+import sqlite3
+import threading
+import time
+from collections.abc import Iterable
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from filelock import FileLock, Timeout
+
+from trinity_jax.errors import UserError
+from trinity_jax.pool.reply import Call, Outcome, Reply, digest
+
+SCHEMA_VERSION = 1
+_APPLICATION_ID = 0x54524E31
+_TABLES = """
+CREATE TABLE calls (
+    id INTEGER PRIMARY KEY, key TEXT NOT NULL, scope TEXT NOT NULL, request TEXT NOT NULL,
+    reserved REAL NOT NULL, sent_at REAL NOT NULL, ended_at REAL,
+    outcome TEXT, text TEXT, input_tokens INTEGER, output_tokens INTEGER, cost REAL, seconds REAL, attempts INTEGER,
+    finish_reason TEXT, detail TEXT, reasoning TEXT);
+CREATE INDEX calls_by_key ON calls (key);
+CREATE INDEX calls_by_scope ON calls (scope);
+CREATE TABLE decisions (
+    generation INTEGER, candidate INTEGER, question INTEGER, repeat INTEGER, turn INTEGER,
+    model INTEGER NOT NULL, role TEXT NOT NULL, model_probs TEXT, role_probs TEXT, state_hash TEXT NOT NULL,
+    PRIMARY KEY (generation, candidate, question, repeat, turn)) WITHOUT ROWID;
+"""
+_REPLY = "outcome, text, input_tokens, output_tokens, cost, seconds, attempts, finish_reason, detail, reasoning"
+_INTENT = "INSERT INTO calls (id, key, scope, request, reserved, sent_at) VALUES (?, ?, ?, ?, ?, ?)"
+_OUTCOME = f"UPDATE calls SET ({_REPLY}, ended_at) = (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) WHERE id = ?"
+_DECISION = "INSERT OR REPLACE INTO decisions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_GRADABLE = ", ".join(f"'{outcome}'" for outcome in Outcome if outcome.gradable)
+_LOOKUP = f"SELECT {_REPLY} FROM calls WHERE key = ? AND outcome IN ({_GRADABLE}) ORDER BY id LIMIT 1"
+
+
+class DecisionRow(NamedTuple):
+    """One decision of a run. ``state_hash`` is a hash of the h it was made from ("" where a rule chose)."""
+
+    generation: int
+    candidate: int
+    question: int
+    repeat: int
+    turn: int
+    model: int
+    role: str
+    model_probs: tuple[float, ...] | None = None
+    role_probs: tuple[float, ...] | None = None
+    state_hash: str = ""
+
+
+DecisionKey = tuple[int, int, int, int, int]
+
+
+class Totals(NamedTuple):
+    """What was sent and spent. A call without an outcome (killed in flight) counts with what was reserved for it."""
+
+    calls: int
+    input_tokens: int
+    output_tokens: int
+    cost: float
+
+
+class Journal:
+    """The journal of one run folder: one writing process at a time, readable by any number of others.
+
+    Attributes:
+        writes: rows written since it was opened.
+        commits: transactions they took.
+    """
+
+    def __init__(self, path: Path, lock: FileLock, writer: sqlite3.Connection, reader: sqlite3.Connection):
+        self.path = path
+        self.writes = 0
+        self.commits = 0
+        self._lock = lock
+        self._writer = writer
+        self._reader = reader
+        self._next_id = reader.execute("SELECT COALESCE(MAX(id), 0) + 1 FROM calls").fetchone()[0]
+        self._open_ids: dict[str, int] = {}
+        self._queue: queue.SimpleQueue[_Write | None] = queue.SimpleQueue()
+        self._error: UserError | None = None
+        self._closed = False
+        self._thread = threading.Thread(target=self._write_all, name="journal", daemon=True)
+        self._thread.start()
+
+    @classmethod
+    def open(cls, path: str | Path) -> "Journal":
+        """Open or create the journal for writing.
+
+        Raises:
+            UserError: no such folder, not a journal, another version's journal, or another process writes it.
+        """
+        path = Path(path)
+        lock = FileLock(f"{path}.lock")
+        try:
+            lock.acquire(blocking=False)
+        except Timeout as error:
+            raise UserError(f"{path}: another process is writing this journal; one run folder takes one run") from error
+        except OSError as error:
+            raise UserError(f"{path}: cannot be created ({error.strerror})") from error
+        with ExitStack() as undo:
+            undo.callback(lock.release)
+            try:
+                writer, reader = (undo.enter_context(closing(_connect(path))) for _ in range(2))
+                _prepare(path, writer)
+                journal = cls(path, lock, writer, reader)
+            except sqlite3.Error as error:
+                raise UserError(f"{path}: not a usable journal ({error})") from error
+            undo.pop_all()
+            return journal
+
+    async def intent(self, call: Call, reserved: float = 0.0) -> None:
+        """Note that a call is about to be sent and what it may cost at worst; on disk when this returns."""
+        request = call.canonical()
+        key = digest(request)
+        row = (self._next_id, key, call.scope, _storable(request), reserved, time.time())
+        self._open_ids[key] = self._next_id
+        self._next_id += 1
+        await self._submit(_INTENT, [row])
+
+    async def outcome(self, key: str, reply: Reply) -> None:
+        """Note how the call of the last intent with this key ended; on disk when this returns."""
+        values = (*(_storable(value) for value in vars(reply).values()), time.time(), self._open_ids.pop(key))
+        await self._submit(_OUTCOME, [values])
+
+    def lookup(self, key: str) -> Reply | None:
+        """The first gradable reply to this call, if there is one."""
+        row = self._reader.execute(_LOOKUP, (key,)).fetchone()
+        return None if row is None else Reply(Outcome(row[0]), *row[1:])
+
+    def record_decisions(self, rows: Iterable[DecisionRow]) -> "asyncio.Future[None]":
+        """Note decisions; the future is done when they are on disk.
+
+        Nobody has to await it: order is kept, so an intent on disk implies the decisions that were recorded before it.
+        """
+        return self._submit(_DECISION, [_decision(row) for row in rows])
+
+    def decisions(self, generation: int) -> dict[DecisionKey, DecisionRow]:
+        """The decisions of one generation by (generation, candidate, question, repeat, turn)."""
+        rows = self._reader.execute("SELECT * FROM decisions WHERE generation = ?", (generation,))
+        decisions = (DecisionRow._make((*row[:7], _loads(row[7]), _loads(row[8]), row[9])) for row in rows)
+        return {decision[:5]: decision for decision in decisions}
+
+    def totals(self, scope: str | None = None) -> Totals:
+        """Calls, tokens and cost of one scope or of the whole run, earlier processes included."""
+        query = """SELECT COUNT(*), COALESCE(SUM(input_tokens), 0), COALESCE(SUM(output_tokens), 0),
+                   COALESCE(SUM(COALESCE(cost, reserved)), 0.0) FROM calls"""
+        where, values = ("", ()) if scope is None else (" WHERE scope = ?", (scope,))
+        return Totals(*self._reader.execute(query + where, values).fetchone())
+
+    def close(self) -> None:
+        """Write what is waiting, then let go of the file. A second call does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        self._queue.put(None)
+        self._thread.join()
+        self._reader.close()
+        self._writer.close()
+        self._lock.release()
+
+    def __enter__(self) -> "Journal":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _submit(self, sql: str, rows: list[tuple]) -> "asyncio.Future[None]":
+        if self._closed:
+            raise RuntimeError(f"{self.path}: the journal is closed")
+        if self._error is not None:
+            raise self._error
+        done = asyncio.get_running_loop().create_future()
+        self._queue.put(_Write(sql, rows, done))
+        return done
+
+    def _write_all(self) -> None:
+        more = True
+        while more:
+            batch = [self._queue.get()]
+            while not self._queue.empty():
+                batch.append(self._queue.get())
+            writes = [write for write in batch if write is not None]
+            more = len(writes) == len(batch)
+            if not writes:
+                continue
+            try:
+                self._writer.execute("BEGIN IMMEDIATE")
+                for write in writes:
+                    self._writer.executemany(write.sql, write.rows)
+                self._writer.execute("COMMIT")
+                self.commits += 1
+                self.writes += sum(len(write.rows) for write in writes)
+            except sqlite3.Error as error:
+                self._error = self._error or UserError(f"{self.path}: cannot be written ({error})")
+                if self._writer.in_transaction:
+                    self._writer.execute("ROLLBACK")
+            _acknowledge(writes, self._error)
+
+
+class _Write(NamedTuple):
+    sql: str
+    rows: list[tuple]
+    done: "asyncio.Future[None]"
+
+
+def _acknowledge(writes: list[_Write], error: UserError | None) -> None:
+    def settle(futures: list["asyncio.Future[None]"]) -> None:
+        for future in futures:
+            if not future.done():
+                future.set_exception(error) if error else future.set_result(None)
+
+    by_loop: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
+    for write in writes:
+        by_loop.setdefault(write.done.get_loop(), []).append(write.done)
+    for loop, futures in by_loop.items():
+        # The loop may be gone after an interrupt; what was asked for is on disk all the same.
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(settle, futures)
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(path, timeout=30, isolation_level=None, check_same_thread=False)
+
+
+def _prepare(path: Path, connection: sqlite3.Connection) -> None:
+    """Check that this is a journal of this version, or make it one if the file is new."""
+    application = connection.execute("PRAGMA application_id").fetchone()[0]
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    if application == 0 and not connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0]:
+        marks = f"PRAGMA application_id = {_APPLICATION_ID}; PRAGMA user_version = {SCHEMA_VERSION};"
+        connection.executescript(f"BEGIN; {_TABLES} {marks} COMMIT;")
+    elif application != _APPLICATION_ID:
+        raise UserError(f"{path}: an SQLite file of another program, not a journal")
+    elif version != SCHEMA_VERSION:
+        raise UserError(f"{path}: journal format {version}, this version of trinity_jax reads {SCHEMA_VERSION}")
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+
+
+def _storable(value: Any) -> Any:
+    # SQLite text is UTF-8, which has no lone surrogates; a model's broken output may.
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
+
+
+def _decision(row: DecisionRow) -> tuple:
+    # int(): SQLite would store NumPy's integers as blobs.
+    return (*map(int, row[:6]), str(row.role), _dumps(row.model_probs), _dumps(row.role_probs), row.state_hash)
+
+
+def _dumps(probs: tuple[float, ...] | None) -> str | None:
+    return None if probs is None else json.dumps([float(p) for p in probs])
+
+
+def _loads(text: str | None) -> tuple[float, ...] | None:
+    return None if text is None else tuple(json.loads(text))

@@ -1,0 +1,139 @@
+"""The pool as a run sees it: one call in, one reply out; equal calls are made once, all are journaled."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from trinity_jax.config import PriceSettings
+from trinity_jax.pool.journal import Journal
+from trinity_jax.pool.ledger import Ledger, most_input_tokens, price_of
+from trinity_jax.pool.reply import Call, Message, Outcome, Reply, Responder, Sampling
+
+
+@dataclass(frozen=True)
+class Seat:
+    """How one model of the pool is addressed, sampled and priced; ``attempts`` bounds how often a call is billed."""
+
+    endpoint: str
+    model: str
+    sampling: Sampling = field(default_factory=Sampling)
+    price: PriceSettings = field(default_factory=PriceSettings)
+    attempts: int = 1
+
+    def worst_cost(self, messages: tuple[Message, ...]) -> float:
+        """What a call can cost at most: every attempt billed, every token generated."""
+        if not self.price.input and not self.price.output:
+            return 0.0
+        return self.attempts * price_of(self.price, most_input_tokens(messages), self.sampling.max_tokens)
+
+
+@dataclass
+class Counters:
+    """What this process asked for and paid. ``asked == made + shared + reused + refused``.
+
+    ``asked`` are the calls that would have been made without sharing, ``shared`` joined an equal call in flight,
+    ``reused`` came from the journal, ``refused`` did not fit the budget. Tokens and cost are those of calls made.
+    """
+
+    asked: int = 0
+    made: int = 0
+    shared: int = 0
+    reused: int = 0
+    refused: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost: float = 0.0
+    outcomes: Counter[Outcome] = field(default_factory=Counter)
+
+    @property
+    def failures(self) -> dict[Outcome, int]:
+        """Calls that could not be graded, by outcome (refused ones included)."""
+        return {outcome: count for outcome, count in self.outcomes.items() if not outcome.gradable}
+
+
+class Pool:
+    """L models behind one door.
+
+    Args:
+        responders: who answers, in head order; closed with the pool.
+        journal: where calls are noted and looked up; closed with the pool.
+        ledger: the caps.
+        seats: address, sampling and price of each model, in the same order.
+    """
+
+    def __init__(self, responders: Sequence[Responder], journal: Journal, ledger: Ledger, seats: Sequence[Seat]):
+        if len(responders) != len(seats):
+            raise ValueError(f"expected one seat for each of {len(responders)} responders, got {len(seats)}")
+        self.responders = tuple(responders)
+        self.journal = journal
+        self.ledger = ledger
+        self.seats = tuple(seats)
+        self.counters = Counters()
+        self._in_flight: dict[str, asyncio.Task[Reply]] = {}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The models' names in head order."""
+        return tuple(responder.name for responder in self.responders)
+
+    async def call(
+        self, model: int, role: str, messages: Sequence[Message], *, scope: str, repeat: int = 0, occurrence: int = 0
+    ) -> Reply:
+        """Ask model number ``model``; whatever goes wrong at the server is an outcome, not an exception.
+
+        A caller that is cancelled leaves an equal call of others alone, and what was paid for reaches the journal.
+        """
+        seat = self.seats[model]
+        call = Call(seat.endpoint, seat.model, role, tuple(messages), seat.sampling, scope, repeat, occurrence)
+        key = call.key()
+        self.counters.asked += 1
+        task = self._in_flight.get(key)
+        if task is not None:
+            self.counters.shared += 1
+        else:
+            known = self.journal.lookup(key)
+            if known is not None:
+                self.counters.reused += 1
+                return known
+            task = asyncio.create_task(self._make(key, call, model))
+            self._in_flight[key] = task
+            task.add_done_callback(lambda _: self._in_flight.pop(key, None))
+        return await asyncio.shield(task)
+
+    async def _make(self, key: str, call: Call, model: int) -> Reply:
+        worst = self.seats[model].worst_cost(call.messages)
+        refusal = await self.ledger.reserve(worst)
+        if refusal is not None:
+            self.counters.refused += 1
+            reply = Reply(Outcome.REFUSED_BUDGET, attempts=0, detail=refusal)
+        else:
+            cost = worst
+            try:
+                await self.journal.intent(call, worst)
+                reply = await self.responders[model].reply(call)
+                cost = reply.cost
+                await self.journal.outcome(key, reply)
+            finally:
+                self.ledger.settle(worst, cost)
+            self.counters.made += 1
+        self.counters.input_tokens += reply.input_tokens
+        self.counters.output_tokens += reply.output_tokens
+        self.counters.cost += reply.cost
+        self.counters.outcomes[reply.outcome] += 1
+        return reply
+
+    async def close(self) -> None:
+        """Stop what is in flight, free connections, flush the journal."""
+        tasks = tuple(self._in_flight.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*(responder.close() for responder in self.responders))
+        self.journal.close()
+
+    async def __aenter__(self) -> "Pool":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
