@@ -83,23 +83,23 @@ def answer(text: str, strict: bool) -> str | None:
 def verdict(text: str) -> bool:
     """Whether a Verifier's reply accepts. Anything unclear rejects.
 
-    The last ``VERDICT:`` (or decision, judgement) decides by the sentence behind it; without one, the whole reply
-    must speak for acceptance and nowhere against it.
+    The last ``VERDICT:`` decides by the sentence behind it. Without one, some sentence must speak for acceptance and
+    nothing in the reply against it.
     """
-    plain = _plain(text)
-    anchors = list(_ANCHOR.finditer(plain))
-    if anchors:
-        return _accepts(_clause(plain[anchors[-1].end() :]))
-    if _AGAINST.intersection(_words(plain)):
+    plain = _plain(_visible(text))
+    for anchor in _ANCHORS:
+        if found := list(anchor.finditer(plain)):
+            return _accepts(_clause(plain[found[-1].end() :]), anchored=True)
+    if (_REJECT | _FAULT).intersection(_words(plain)):
         return False
-    speaking = [s for s in _sentences(plain) if _SPEAKS.search(s)]
-    return bool(speaking) and all(map(_accepts, speaking))
+    speaking = [sentence for sentence in _sentences(plain) if _SPEAKS.search(sentence)]
+    return bool(speaking) and all(_accepts(sentence, anchored=False) for sentence in speaking)
 
 
 def reason(text: str, limit: int) -> str:
     """The Verifier's reply without the lines that hold its verdict; at most ``limit`` characters."""
-    lines = (line.strip() for line in _plain(text).splitlines() if not _ANCHOR.search(line + "\n"))
-    return " ".join(line for line in lines if line)[:limit].rstrip()
+    lines = (line.strip() for line in _visible(text).splitlines())
+    return " ".join(line for line in lines if line and not _states_verdict(_plain(line)))[:limit].rstrip()
 
 
 _NAMES = ("answer", "idea", "suggestion", "suggested_role")
@@ -107,25 +107,31 @@ _TAGS = {name: re.compile(rf"<(/?){name}\s{{0,3}}>", re.IGNORECASE) for name in 
 _ANY_TAG = re.compile(rf"</?(?:{'|'.join(_NAMES)})\s{{0,3}}>", re.IGNORECASE)
 _REASONING = re.compile(r"<(/?)(?:think|thinking|reasoning)>", re.IGNORECASE)
 
-_MARKUP = re.compile(r"[*_`#~\"“”]")
+_MARKUP = re.compile(r"[*_`#~\"\u201c\u201d]")
 _VERDICT_TAG = re.compile(r"<verdict>", re.IGNORECASE)
-_ANCHOR = re.compile(r"\b(?:verdict|decision|judge?ment)[ \t]{0,9}(?:[:=–—-]|is\b|\n)", re.IGNORECASE)
+_BEHIND = r"[ \t\r]{0,9}(?:[:=\u2013\u2014]|-[ \t]|\n)"
+# Weaker forms count only where no stronger one stands: "VERDICT: ACCEPT. Ground of this decision: ..."
+_ANCHORS = tuple(
+    re.compile(pattern, re.IGNORECASE)
+    for pattern in (rf"\bverdict{_BEHIND}", rf"\b(?:decision|judge?ment){_BEHIND}", r"\b(?:verdict|decision) is\b")
+)
 _WORD = re.compile(r"[a-z]+(?:'[a-z]+)?")
 _SENTENCE = re.compile(r"[.!;](?=\s|$)|\n")
 _SPEAKS = re.compile(r"\baccept(?:ed|able)?\b", re.IGNORECASE)
-# "Generally accepted" or "an acceptable range" is no verdict; "the answer is acceptable" is one.
-_SAID_OF_IT = re.compile(
-    r"\b(?:response|answer|solution|reply|it|this) (?:is|can be|may be|should be) accept(?:ed|able)$", re.IGNORECASE
+# "I accept that", "generally accepted", "an acceptable range" are no verdicts; these are.
+_THE_REPLY = r"(?:it|this|(?:the|this) (?:\w+ )?(?:response|answer|solution|reply|result))"
+_IN_A_SENTENCE = re.compile(
+    rf"\bACCEPT(?:ED)?\b|(?i:\b(?:i|we)(?:'d|'ll)?(?: \w+){{0,2}} accept(?:$| {_THE_REPLY}\b)"
+    rf"|^to accept$|\b{_THE_REPLY} (?:is|can be|may be|should be) accept(?:ed|able)$)"
 )
-_ACCEPT = frozenset({"accept", "accepted", "acceptable"})
-_AGAINST = frozenset(
-    "reject rejected rejecting rejection revise revised revision revisions wrong incorrect unacceptable".split()
-)
-_CONDITION = frozenset("if unless until once provided providing only pending but after when".split())
-_NEGATION = frozenset(
-    "not no never cannot cant dont wont unable neither nor refuse hardly hesitate decline impossible hard difficult "
-    "reluctant fail fails failed".split()
-)
+_ACCEPT = {"accept", "accepted", "acceptable"}
+_REJECT = {"reject", "rejected", "rejecting", "rejection", "revise", "revised", "revision", "revisions"}
+_FAULT = {"wrong", "incorrect", "unacceptable"}
+_CONDITION = {"if", "unless", "until", "once", "provided", "providing", "pending", "but", "after"}
+_NEGATION = {
+    "not", "no", "never", "cannot", "cant", "dont", "wont", "unable", "neither", "nor", "refuse", "hardly", "hesitate",
+    "decline", "impossible", "hard", "difficult", "reluctant", "fail", "fails", "failed",
+}  # fmt: skip
 
 
 def _visible(text: str) -> str:
@@ -140,19 +146,19 @@ def _visible(text: str) -> str:
 
 
 def _tagged(text: str, name: str) -> str | None:
-    """Content of the last complete ``<name>...</name>``; ``None`` if there is none or it is empty."""
+    """Content of the last complete ``<name>...</name>`` with something in it; ``None`` if there is none."""
     opened, content = None, None
     for tag in _TAGS[name].finditer(text):
         if not tag[1]:
             opened = tag.end()
         elif opened is not None:
-            content, opened = text[opened : tag.start()].strip(), None
-    return content or None
+            content, opened = text[opened : tag.start()].strip() or content, None
+    return content
 
 
 def _plain(text: str) -> str:
-    """Visible text with markup taken off, ``<verdict>`` as ``verdict:`` and straight apostrophes."""
-    return _MARKUP.sub("", _VERDICT_TAG.sub("verdict: ", _visible(text)).replace("</", "\n</").replace("’", "'"))
+    """Text with markup taken off, ``<verdict>`` as ``verdict:``, straight apostrophes."""
+    return _MARKUP.sub("", _VERDICT_TAG.sub("verdict: ", text).replace("</", "\n</").replace("\u2019", "'"))
 
 
 def _words(text: str) -> list[str]:
@@ -165,15 +171,20 @@ def _sentences(text: str) -> list[str]:
 
 def _clause(text: str) -> str:
     """The first sentence that has a word in it."""
-    return next((s for s in _sentences(text) if _words(s)), "")
+    return next((sentence for sentence in _sentences(text) if _words(sentence)), "")
 
 
-def _accepts(sentence: str) -> bool:
+def _accepts(sentence: str, anchored: bool) -> bool:
     words = _words(sentence)
-    if not words or _AGAINST.intersection(words) or _CONDITION.intersection(words) or "?" in sentence:
+    if not words or "?" in sentence or (_REJECT | _CONDITION).intersection(words):
         return False
-    if words[0] in _ACCEPT:
+    if words[0] in _ACCEPT and (anchored or len(words) == 1):
         return True
-    if _NEGATION.intersection(words) or any(word.endswith("n't") for word in words):
+    if (_FAULT | _NEGATION).intersection(words) or any(word.endswith("n't") for word in words):
         return False
-    return "accept" in words or _SAID_OF_IT.search(sentence.strip()) is not None
+    return _IN_A_SENTENCE.search(sentence) is not None
+
+
+def _states_verdict(line: str) -> bool:
+    words = _words(line)
+    return any(a.search(line + "\n") for a in _ANCHORS) or (len(words) == 1 and words[0] in _ACCEPT | _REJECT)
