@@ -5,7 +5,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from trinity_jax.config import PriceSettings
+import aiohttp
+
+from trinity_jax.config import BudgetSettings, PoolSettings, PriceSettings
+from trinity_jax.pool.client import endpoint_responders, open_session, sampling_of
 from trinity_jax.pool.journal import Journal
 from trinity_jax.pool.ledger import Ledger, most_input_tokens, price_of
 from trinity_jax.pool.reply import Call, Message, Outcome, Reply, Responder, Sampling
@@ -60,9 +63,17 @@ class Pool:
         journal: where calls are noted and looked up; closed with the pool.
         ledger: the caps.
         seats: address, sampling and price of each model, in the same order.
+        session: the responders' HTTP session, if they share one; closed with the pool.
     """
 
-    def __init__(self, responders: Sequence[Responder], journal: Journal, ledger: Ledger, seats: Sequence[Seat]):
+    def __init__(
+        self,
+        responders: Sequence[Responder],
+        journal: Journal,
+        ledger: Ledger,
+        seats: Sequence[Seat],
+        session: aiohttp.ClientSession | None = None,
+    ):
         if len(responders) != len(seats):
             raise ValueError(f"expected one seat for each of {len(responders)} responders, got {len(seats)}")
         self.responders = tuple(responders)
@@ -70,6 +81,7 @@ class Pool:
         self.ledger = ledger
         self.seats = tuple(seats)
         self.counters = Counters()
+        self._session = session
         self._in_flight: dict[str, asyncio.Task[Reply]] = {}
 
     @property
@@ -130,6 +142,8 @@ class Pool:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.gather(*(responder.close() for responder in self.responders))
+        if self._session is not None:
+            await self._session.close()
         self.journal.close()
 
     async def __aenter__(self) -> "Pool":
@@ -137,3 +151,36 @@ class Pool:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+
+async def build_pool(
+    settings: PoolSettings, journal: Journal, budget: BudgetSettings, simulated: Sequence[Responder] = ()
+) -> Pool:
+    """The pool of a run; endpoints are checked before anything is sent to them.
+
+    Args:
+        settings: who can be called.
+        journal: what earlier processes of this run spent counts against the budget.
+        budget: hard caps.
+        simulated: the simulated models where ``settings.kind`` says so, in head order.
+
+    Raises:
+        UserError: an endpoint that does not answer or refuses the key, a missing key, a bad address.
+    """
+    before = journal.totals()
+    ledger = Ledger(budget, before.calls, before.cost)
+    if settings.kind == "simulated":
+        seats = [Seat("simulated", model.name, price=model.price) for model in settings.simulated]
+        return Pool(simulated, journal, ledger, seats)
+    session = open_session()
+    try:
+        clients = endpoint_responders(settings.models, session)
+        await asyncio.gather(*(client.check() for client in clients))
+    except BaseException:
+        await session.close()
+        raise
+    seats = [
+        Seat(model.base_url.rstrip("/"), model.model, sampling_of(model), model.price, model.attempts)
+        for model in settings.models
+    ]
+    return Pool(clients, journal, ledger, seats, session)
