@@ -1,1 +1,5 @@
-"""Figures and the one-page HTML report, from a run folder alone."""
+"""One self-contained page about a run, made from its folder only."""
+
+from trinity_jax.report.page import write_report
+
+__all__ = ["write_report"]

@@ -1,0 +1,163 @@
+"""What the coordinator has to beat: everything else that could be done with the same pool, questions and calls."""
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from trinity_jax.config import EpisodeSettings, Settings
+from trinity_jax.evaluation import table
+from trinity_jax.evaluation.deciders import Dispatch, FixedPolicy, RandomPolicy, RoundRobin
+from trinity_jax.evaluation.intervals import known_mean
+from trinity_jax.evaluation.scores import Scores, episode_keys, from_results
+from trinity_jax.evaluation.voting import plurality
+from trinity_jax.pool.pool import Pool
+from trinity_jax.rollout.decide import Decider
+from trinity_jax.rollout.engine import EpisodeResult, rollout
+from trinity_jax.tasks.question import Question
+
+COORDINATOR = "coordinator"
+FIXED = "best fixed tri-role policy"
+PER_KIND = "best fixed policy per kind (a ceiling: it is told the kind)"
+
+
+@dataclass(frozen=True)
+class Search:
+    """Every fixed tri-role policy on the training questions, one episode a question.
+
+    ``asked`` counts the calls of all episodes, ``made`` those that had to be made: the others were shared or known.
+    """
+
+    policies: tuple[FixedPolicy, ...]
+    scores: tuple[Scores, ...]
+    kinds: tuple[str, ...]
+    asked: int
+    made: int
+
+    def best(self, kind: str | None = None) -> FixedPolicy:
+        """The policy with the highest mean reward (on one kind of question); ties go to fewer calls, then the first."""
+        rows = np.array([kind is None or other == kind for other in self.kinds])
+
+        def merit(index: int) -> tuple[float, float]:
+            accuracy = known_mean(self.scores[index].per_question[rows])
+            return (-1.0 if math.isnan(accuracy) else accuracy, -float(self.scores[index].calls[rows].sum()))
+
+        return self.policies[max(range(len(self.policies)), key=merit)]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The coordinator and its rivals on the same held-out questions and repeats. ``scores`` are in table order."""
+
+    scores: tuple[Scores, ...]
+    kinds: tuple[str, ...]
+    singles: tuple[str, ...]
+    search: Search | None
+
+    def rows(self, resamples: int, seed: int) -> list[table.Row]:
+        """The table's lines, the coordinator's first."""
+        ours = self.scores[0]
+        return [table.row(s, self.kinds, None if s is ours else ours, resamples, seed) for s in self.scores]
+
+    def summary(self, rows: Sequence[table.Row]) -> dict[str, Any]:
+        """The comparison's part of summary.json (``table.summary``) and what the search of fixed policies took."""
+        fixed = FIXED if self.search else None
+        found = table.summary(rows, COORDINATOR, self.singles, fixed, len(self.kinds))
+        if self.search:
+            found["fixed_policy_search"] = {
+                "policies": len(self.search.policies),
+                "questions": len(self.search.kinds),
+                "calls": self.search.asked,
+                "calls_made": self.search.made,
+            }
+        return found
+
+
+async def compare(
+    coordinator: Sequence[EpisodeResult],
+    training: Sequence[Question],
+    held_out: Sequence[Question],
+    pool: Pool,
+    settings: Settings,
+    scope: str = "evaluation",
+) -> Comparison:
+    """Run every baseline on the coordinator's held-out questions and repeats.
+
+    Args:
+        coordinator: its episodes on ``held_out``, one for each question and repeat.
+        training: where the best fixed policy is chosen.
+        held_out: where everything is compared.
+        pool: who answers. All methods share equal calls; each method's calls are counted as if it were alone.
+        settings: of the run.
+        scope: of the calls' identity.
+    """
+    ours = from_results(COORDINATOR, coordinator)
+    repeats, names, kinds = ours.rewards.shape[1], settings.pool.names, tuple(q.kind for q in held_out)
+    votes = max(1, math.ceil(ours.calls.mean()))
+
+    async def play(name: str, decider: Decider, note: str = "") -> Scores:
+        keys = episode_keys(len(held_out), repeats)
+        return from_results(name, await rollout(keys, held_out, decider, pool, settings.episode, scope), note)
+
+    single, plural = [], []
+    for model, name in enumerate(names):
+        samples = await worker_samples(model, held_out, repeats * votes, pool, settings.episode, scope)
+        single.append(from_results(f"{name}, one call", [r for r in samples if r.key.repeat < repeats]))
+        strict = settings.episode.strict_answer_tag
+        plural.append(plurality(f"{name}, plurality of {votes}", held_out, samples, repeats, strict))
+
+    search, fixed = None, []
+    if settings.evaluation.fixed_policy:
+        search = await search_fixed(training, pool, len(names), settings.episode, scope)
+        best = search.best()
+        by_kind = {kind: search.best(kind) if kind in search.kinds else best for kind in dict.fromkeys(kinds)}
+        told = Dispatch(lambda key: by_kind[kinds[key.question]])
+        note = "; ".join(f"{kind}: {policy.describe(names)}" for kind, policy in by_kind.items())
+        fixed = [await play(FIXED, best, best.describe(names)), await play(PER_KIND, told, note)]
+
+    needs_response = settings.episode.verifier_needs_response
+    random = await play("random model and role", RandomPolicy(len(names), settings.seed, needs_response))
+    robin = await play("round-robin", RoundRobin(len(names)))
+    scores = (ours, *fixed, *plural, *single, random, robin, per_question_best(single))
+    return Comparison(scores, kinds, tuple(s.name for s in plural), search)
+
+
+async def search_fixed(
+    training: Sequence[Question], pool: Pool, models: int, settings: EpisodeSettings, scope: str
+) -> Search:
+    """Play all L^2 (Worker, Verifier) pairs and all L^3 triples with a Thinker on the training questions."""
+    policies = tuple(
+        FixedPolicy(worker, verifier, thinker)
+        for thinker, worker, verifier in itertools.product((None, *range(models)), range(models), range(models))
+    )
+    keys = [key for index in range(len(policies)) for key in episode_keys(len(training), 1, candidate=index)]
+    before = pool.counters.made
+    results = await rollout(keys, training, Dispatch(lambda key: policies[key.candidate]), pool, settings, scope)
+    width = len(training)
+    scores = tuple(from_results("", results[i : i + width]) for i in range(0, len(results), width))
+    asked = sum(int(s.calls.sum()) for s in scores)
+    return Search(policies, scores, tuple(q.kind for q in training), asked, pool.counters.made - before)
+
+
+async def worker_samples(
+    model: int, questions: Sequence[Question], samples: int, pool: Pool, settings: EpisodeSettings, scope: str
+) -> list[EpisodeResult]:
+    """Episodes of one Worker call each: ``samples`` independent answers of one model to every question."""
+    once = settings.model_copy(update={"max_calls": 1})
+    return await rollout(episode_keys(len(questions), samples), questions, FixedPolicy(model, model), pool, once, scope)
+
+
+def per_question_best(single: Sequence[Scores]) -> Scores:
+    """The oracle over models at one call each: right where any model was.
+
+    It is inflated by luck: among L lucky draws the luckiest is taken, so even L equal models look better than one.
+    """
+    rewards = np.stack([s.rewards for s in single])
+    failed = np.isnan(rewards)
+    best = np.where(failed.all(axis=0), np.nan, np.where(failed, -1.0, rewards).max(axis=0))
+    undecided = np.stack([s.undecided for s in single]).all(axis=0)
+    calls = np.sum([s.calls for s in single], axis=0)
+    return Scores("best per question (oracle, inflated by luck)", best, undecided, calls)

@@ -1,0 +1,141 @@
+"""Reading a run folder that may be unfinished: whole lines count, a half-written last line is skipped and said."""
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from trinity_jax.errors import UserError
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """What a run has left behind so far.
+
+    ``metrics`` holds one mapping per generation in order, ``summary`` is ``None`` for a run that did not finish,
+    ``notices`` are sentences about what is missing or was skipped.
+    """
+
+    name: str
+    config: dict[str, Any]
+    config_text: str
+    metrics: tuple[dict[str, Any], ...]
+    summary: dict[str, Any] | None
+    transcripts: tuple[dict[str, Any], ...]
+    notices: tuple[str, ...]
+
+    @property
+    def model_names(self) -> list[str]:
+        """Names of the pool's models in head order, as far as the configuration tells."""
+        pool = self.config.get("pool")
+        pool = pool if isinstance(pool, dict) else {}
+        models = pool.get("simulated") or pool.get("models") or []
+        return [str(m["name"]) for m in models if isinstance(m, dict) and "name" in m]
+
+
+def read(run: Path) -> RunRecord:
+    """Read config.yaml, metrics.jsonl, summary.json and transcripts.jsonl.
+
+    Raises:
+        UserError: the folder is missing, is not a run folder, or holds something unreadable before its last line.
+    """
+    if not run.is_dir():
+        raise UserError(f"{run}: expected a run folder, found {'a file' if run.exists() else 'nothing'}")
+    notices: list[str] = []
+    config, config_text = _config(run / "config.yaml")
+    by_generation = {line.get("generation", i): line for i, line in enumerate(_lines(run / "metrics.jsonl", notices))}
+    if not by_generation:
+        notices.append("No generation has been completed.")
+    summary = _summary(run / "summary.json", notices)
+    transcripts = _lines(run / "transcripts.jsonl", notices)
+    return RunRecord(
+        run.resolve().name,
+        config,
+        config_text,
+        tuple(by_generation.values()),
+        summary,
+        tuple(transcripts),
+        tuple(notices),
+    )
+
+
+def number(value: Any) -> float | None:
+    """``value`` as a finite number, or ``None``."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return float(value)
+
+
+def column(lines: Sequence[dict[str, Any]], *path: str) -> list[tuple[float, float]]:
+    """(generation, value) of every line where the value at ``path`` is a finite number."""
+    points = []
+    for index, line in enumerate(lines):
+        value: Any = line
+        for key in path:
+            value = value.get(key) if isinstance(value, dict) else None
+        x, y = number(line.get("generation", index)), number(value)
+        if x is not None and y is not None:
+            points.append((x, y))
+    return points
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from error
+
+
+def _config(path: Path) -> tuple[dict[str, Any], str]:
+    text = _text(path)
+    if text is None:
+        raise UserError(f"{path.parent}: not a run folder, it has no config.yaml")
+    try:
+        config = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise UserError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(config, dict):
+        raise UserError(f"{path}: expected a mapping of settings, got {type(config).__name__}")
+    return config, text
+
+
+def _summary(path: Path, notices: list[str]) -> dict[str, Any] | None:
+    text = _text(path)
+    if text is None:
+        notices.append("There is no summary.json: the run was stopped before its comparison on held-out questions.")
+        return None
+    try:
+        summary = json.loads(text)
+    except ValueError:
+        summary = None
+    if not isinstance(summary, dict):
+        notices.append("summary.json is half-written and was left out.")
+        return None
+    return summary
+
+
+def _lines(path: Path, notices: list[str]) -> list[dict[str, Any]]:
+    text = _text(path)
+    if text is None:
+        notices.append(f"There is no {path.name}.")
+        return []
+    numbered = [(i, line) for i, line in enumerate(text.split("\n"), start=1) if line.strip()]
+    found = []
+    for position, line in numbered:
+        try:
+            value = json.loads(line)
+        except ValueError as error:
+            if position == numbered[-1][0]:
+                notices.append(f"The last line of {path.name} is half-written and was skipped.")
+                break
+            raise UserError(f"{path}: line {position} is not JSON: {error}") from error
+        if not isinstance(value, dict):
+            raise UserError(f"{path}: line {position}: expected an object, got {type(value).__name__}")
+        found.append(value)
+    return found
