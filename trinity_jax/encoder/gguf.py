@@ -206,6 +206,13 @@ class _Reader(gguf.GGUFReader):
         # The reader slices once per token and merge, and a slice of np.memmap costs several times one of ndarray.
         self._plain = np.asarray(mapped)
 
+    def _get(self, offset: int, dtype: Any, count: int = 1, *order: Any, **named: Any) -> np.ndarray:
+        # The reader takes a slice past the end as it comes; a broken length would keep it busy for hours.
+        part = super()._get(offset, dtype, count, *order, **named)
+        if part.size != count:
+            raise IndexError(f"the file ends inside the {count} x {np.dtype(dtype)} at byte {offset}")
+        return part
+
 
 @lru_cache(maxsize=1)
 def _read(path: Path, size: int, modified: int) -> GgufFile:
