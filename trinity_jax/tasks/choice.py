@@ -16,7 +16,7 @@ _CONFIRMED = re.compile(
     r"(?:the\s{1,3})?(?:most\s{1,3}|only\s{1,3}|best\s{1,3})?(?:correct|right|answer|option)\b"
 )
 _HYPOTHESIS = re.compile(
-    r"\b(?:if|whether|suppose|assume|assuming|say|that|not|think)\s+(?:option\s+|\()?$", re.IGNORECASE
+    r"\b(?:if|whether|suppose|assume|assuming|say|not)\s+(?:that\s+)?(?:option\s+|\()?$", re.IGNORECASE
 )
 _LEAD = re.compile(
     r"(?:(?:most\s+likely|likely|probably|clearly|definitely|therefore|thus|indeed|simply|-)\s+)?"
@@ -98,7 +98,7 @@ def _normalise(text: str) -> str:
 
 
 def _named(piece: str, options: Sequence[str]) -> str | None:
-    """The option that a short piece begins with: a lone letter, an option's text, a letter and more, a text and more."""
+    """The option that a short piece begins with: a lone letter, a text, a letter and more, a text and more."""
     piece = extract.plain(piece)
     letters = _letters(options)
     texts = [_normalise(option) for option in options]
@@ -197,6 +197,6 @@ def _mentioned(row: str, options: Sequence[str]) -> str | None:
     for text in sorted(texts, key=len, reverse=True):
         whole = re.compile(rf"(?<![\w.+#/^-]){re.escape(text)}(?![\w+#%/^-]|[.,]\d)")
         said, count = whole.subn(" ", said)
-        if count and len(text) > 1 or count and text.isdigit():
+        if count and (len(text) > 1 or text.isdigit()):
             named.append(text)
     return _letters(options)[texts.index(named[0])] if len(named) == 1 and texts.count(named[0]) == 1 else None

@@ -74,7 +74,7 @@ def load_questions(path: Path | str) -> tuple[Question, ...]:
 def _object(line: str, where: str) -> dict[str, Any]:
     try:
         data = json.loads(line)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # ValueError: also an integer of absurd length
         raise UserError(f"{where}: not valid JSON ({error})") from error
     if not isinstance(data, dict):
         raise UserError(f"{where}: expected a JSON object, got {type(data).__name__}")
@@ -85,8 +85,9 @@ def _object(line: str, where: str) -> dict[str, Any]:
 
 
 def _question(data: dict[str, Any], where: str, stem: str, number: int) -> Question:
-    if isinstance(data.get("answer"), int | float) and not isinstance(data["answer"], bool):
-        data = {**data, "answer": str(data["answer"])}
+    given: Any = data.get("answer")
+    if isinstance(given, int | float) and not isinstance(given, bool):
+        data = {"grader": "numeric", **data, "answer": str(given)}
     for key in ("prompt", "answer"):
         if key not in data:
             raise UserError(f"{where}: {key} is missing")

@@ -16,7 +16,7 @@ _MAX_DIGITS = 400
 _INT = r"\d(?:[,\u00a0\u2009\u202f]?\d)*+"
 _NUM = rf"(?:{_INT}(?:\.\d++)?|\.\d++)"
 _TEN = r"\s{0,2}(?:[×x*·]|\\times|\\cdot|\btimes)\s{0,2}10\s?\^\s?[{(]?\s?(?P<e2>[-+]?\d{1,4})\b\s?[})]?"
-_WORDS = r"\s{1,2}times\s{1,2}(?:ten|10)\s{1,2}to\s{1,2}the\s{1,2}(?:power\s{1,2}(?:of\s{1,2})?)?(?P<e3>[-+]?\d{1,4})(?:st|nd|rd|th)?"
+_WORDS = r"\stimes\s(?:ten|10)\sto\sthe\s(?:power\s(?:of\s)?)?(?P<e3>[-+]?\d{1,4})(?:st|nd|rd|th)?"
 _NUMBER = re.compile(
     rf"(?P<sign>(?<![\w)])(?:[-+]\s?|(?:minus|negative)\s))?(?<![\w.])(?:\$\s?|[€£]\s?)?(?P<inner>-\s?)?"
     rf"(?:(?P<whole>\d{{1,18}})\s{{1,3}}(?P<mixed_n>\d{{1,18}})\s?/\s?(?P<mixed_d>\d{{1,18}})"
