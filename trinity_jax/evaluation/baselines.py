@@ -158,6 +158,6 @@ def per_question_best(single: Sequence[Scores]) -> Scores:
     rewards = np.stack([s.rewards for s in single])
     failed = np.isnan(rewards)
     best = np.where(failed.all(axis=0), np.nan, np.where(failed, -1.0, rewards).max(axis=0))
-    undecided = np.stack([s.undecided for s in single]).all(axis=0)
+    undecided = np.logical_and.reduce([s.undecided for s in single])
     calls = np.sum([s.calls for s in single], axis=0)
     return Scores("best per question (oracle, inflated by luck)", best, undecided, calls)
