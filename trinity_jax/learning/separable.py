@@ -1,6 +1,7 @@
 """evosax's separable CMA-ES with its constants and its handling of ties put right."""
 
 from dataclasses import replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -33,7 +34,7 @@ class RepairedSepCMA(Sep_CMA_ES):
 
     @property
     def _default_params(self) -> Params:
-        params = super()._default_params
+        params: Any = super()._default_params
         if self.repairs.separable_learning_rates:
             factor = (self.num_dims + 2) / 3
             c_1 = factor * params.c_1

@@ -1,13 +1,15 @@
 """The evolution strategy behind ask and tell: a state goes in, a state comes out, nothing else is remembered."""
 
 import math
+from collections.abc import Hashable
+from functools import lru_cache
 
 import jax
 import jax.numpy as jnp
 from evosax.algorithms.distribution_based.sep_cma_es import Params, State
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
-from trinity_jax.config import LearningSettings
+from trinity_jax.config import LearningSettings, RepairSettings
 from trinity_jax.errors import UserError
 from trinity_jax.learning.separable import RepairedSepCMA
 from trinity_jax.learning.tpa import TwoPointSepCMA
@@ -39,8 +41,8 @@ class Strategy:
     def __init__(self, settings: LearningSettings, n: int):
         self.n = n
         self.population = settings.population or math.ceil(4 + 3 * math.log(n))
-        algorithm = TwoPointSepCMA if settings.step_size == "tpa" else RepairedSepCMA
-        self._algorithm = algorithm(self.population, jnp.zeros(n), settings.repairs)
+        repairs: Hashable = settings.repairs  # pyright: ignore[reportAssignmentType]
+        self._algorithm = _algorithm(settings.step_size, self.population, n, repairs, jnp.zeros(0).dtype)
         self.params: Params = _strong(self._algorithm.default_params.replace(std_init=settings.sigma0))
 
     @property
@@ -48,7 +50,7 @@ class Strategy:
         """Rank-mu learning rate: c_mu times the generations below 0.1 means that the diagonal did not adapt."""
         return float(self.params.c_mu)
 
-    def init(self, key: PRNGKeyArray, mean: Float[Array, " n"] | None = None) -> State:
+    def init(self, key: PRNGKeyArray, mean: Float[ArrayLike, " n"] | None = None) -> State:
         """State before the first generation, around ``mean`` (zeros by default).
 
         Raises:
@@ -65,7 +67,7 @@ class Strategy:
         """Candidates of the next generation, and the state that `tell` expects with them."""
         return self._algorithm.ask(key, state, self.params)
 
-    def tell(self, state: State, X: Float[Array, "P n"], fitness: Float[Array, " P"], key: PRNGKeyArray) -> State:
+    def tell(self, state: State, X: Float[Array, "P n"], fitness: Float[ArrayLike, " P"], key: PRNGKeyArray) -> State:
         """Move the distribution towards the candidates of high fitness.
 
         NaN marks a candidate without a single graded episode: it ranks last and pulls nothing towards it. With the tie
@@ -86,6 +88,13 @@ class Strategy:
         """Standard deviation over mean of the diagonal scales sqrt(C_ii): 0 before any adaptation."""
         scales = jnp.sqrt(state.C)
         return jnp.std(scales) / jnp.mean(scales)
+
+
+@lru_cache
+def _algorithm(step_size: str, population: int, n: int, repairs: RepairSettings, dtype: jnp.dtype) -> RepairedSepCMA:
+    """evosax compiles anew for every object: strategies that differ in numbers only share one."""
+    algorithm = TwoPointSepCMA if step_size == "tpa" else RepairedSepCMA
+    return algorithm(population, jnp.zeros(n, dtype), repairs)
 
 
 def _strong(tree):
