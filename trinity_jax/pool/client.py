@@ -73,9 +73,7 @@ class OpenAIChat:
         self._headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
         self._gate = asyncio.Semaphore(settings.concurrency)
         self._backoff = wait_random_exponential(multiplier=backoff, max=_LONGEST_BACKOFF_SECONDS)
-        own = sorted(_OWN_FIELDS & settings.extra_body.keys())
-        if own:
-            raise UserError(f"pool model {self.name}: extra_body may not set {', '.join(own)}")
+        _check_extra_body(settings)
 
     async def reply(self, call: Call) -> Reply:
         """Answer one call; every failure of server or network is an outcome."""
@@ -193,6 +191,18 @@ def _base_url(settings: ModelSettings) -> URL:
     if url.user or url.password or url.query_string or url.fragment:
         raise UserError(f"{where}: may hold no user, password, query or fragment; the key goes through api_key_env")
     return url
+
+
+def _check_extra_body(settings: ModelSettings) -> None:
+    where = f"pool model {settings.name}: extra_body"
+    own = sorted(_OWN_FIELDS & settings.extra_body.keys())
+    if own:
+        raise UserError(f"{where}: may not set {', '.join(own)}")
+    for field in ("max_tokens", "max_completion_tokens"):
+        limit = settings.extra_body.get(field)
+        # The budget reserves for max_tokens.
+        if limit is not None and not (isinstance(limit, int) and 1 <= limit <= settings.max_tokens):
+            raise UserError(f"{where}.{field}: expected at most max_tokens ({settings.max_tokens}), got {limit!r}")
 
 
 def _key(settings: ModelSettings) -> str:

@@ -102,6 +102,8 @@ class Journal:
             UserError: no such folder, not a journal, another version's journal, or another process writes it.
         """
         path = Path(path)
+        if not path.parent.is_dir():
+            raise UserError(f"{path}: no such folder: {path.parent}")
         lock = FileLock(f"{path}.lock")
         try:
             lock.acquire(blocking=False)
@@ -202,7 +204,7 @@ class Journal:
                 self._writer.execute("COMMIT")
                 self.commits += 1
                 self.writes += sum(len(write.rows) for write in writes)
-            except sqlite3.Error as error:
+            except Exception as error:  # whatever it is, those who wait must hear of it
                 self._error = self._error or UserError(f"{self.path}: cannot be written ({error})")
                 if self._writer.in_transaction:
                     self._writer.execute("ROLLBACK")

@@ -8,6 +8,7 @@ from trinity_jax.pool.ledger import most_input_tokens, price_of
 from trinity_jax.pool.reply import Call, Outcome, Reply
 
 _DETAIL_CHARS = 300
+_MOST_TOKENS = 10**9
 _OVERFLOW = (
     "context_length",
     "context length",
@@ -144,9 +145,9 @@ def _usage(usage: Any) -> tuple[int, int] | None:
     if not isinstance(usage, dict):
         return None
     sent, received = usage.get("prompt_tokens"), usage.get("completion_tokens")
-    if isinstance(sent, int) and isinstance(received, int) and min(sent, received) >= 0:
-        return sent, received
-    return None
+    if not isinstance(sent, int) or not isinstance(received, int):
+        return None
+    return (sent, received) if min(sent, received) >= 0 and max(sent, received) < _MOST_TOKENS else None
 
 
 def _failure(data: dict[str, Any], text: str, status: int, after: float | None) -> Failed:

@@ -1,0 +1,278 @@
+"""The journal: nothing acknowledged is lost, nothing else is believed."""
+
+import asyncio
+import contextlib
+import random
+import select
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from trinity_jax.errors import UserError
+from trinity_jax.pool.journal import DecisionRow, Journal, Totals
+from trinity_jax.pool.reply import Call, Message, Outcome, Reply, Sampling, digest
+
+WRITER = """
+import asyncio, sys
+from trinity_jax.pool.journal import DecisionRow, Journal
+from trinity_jax.pool.reply import Call, Message, Outcome, Reply, Sampling
+
+journal = Journal.open(sys.argv[1])
+first = journal.totals().calls
+
+def say(*words):
+    sys.stdout.write(" ".join(words) + chr(10))
+    sys.stdout.flush()
+
+async def one(i):
+    call = Call("e", "m", "worker", (Message("user", "x" * 500),), Sampling(), repeat=i)
+    journal.record_decisions([DecisionRow(i, 0, 0, 0, 0, 1, "worker")])
+    await journal.intent(call, 0.5)
+    say("sent", call.key(), str(i))
+    await journal.outcome(call.key(), Reply(Outcome.OK, f"reply {i}", cost=0.25))
+    say("done", call.key(), str(i))
+
+async def lane(i):
+    while True:
+        await one(i)
+        i += 8
+
+async def main():
+    await asyncio.gather(*(lane(1_000_000 * first + i) for i in range(8)))
+
+asyncio.run(main())
+"""
+
+
+def call_number(i: int, scope: str = "run") -> Call:
+    return Call("e", "m", "worker", (Message("user", "q"),), Sampling(), scope, repeat=i)
+
+
+def test_a_reply_comes_back_as_it_was(tmp_path):
+    call = call_number(1)
+    reply = Reply(Outcome.TRUNCATED, "täxt", 3, 4, 0.1, 1.5, 2, "length", "detail", "thought")
+
+    async def go():
+        with Journal.open(tmp_path / "j.sqlite") as journal:
+            assert journal.lookup(call.key()) is None
+            await journal.intent(call)
+            assert journal.lookup(call.key()) is None
+            await journal.outcome(call.key(), reply)
+            return journal.lookup(call.key())
+
+    assert asyncio.run(go()) == reply
+    with Journal.open(tmp_path / "j.sqlite") as journal:
+        assert journal.lookup(call.key()) == reply
+
+
+@pytest.mark.parametrize("outcome", list(Outcome))
+def test_only_gradable_replies_are_reused(tmp_path, outcome):
+    call = call_number(1)
+
+    async def go():
+        with Journal.open(tmp_path / "j.sqlite") as journal:
+            await journal.intent(call)
+            await journal.outcome(call.key(), Reply(outcome, "first"))
+            known = journal.lookup(call.key())
+            await journal.intent(call)
+            await journal.outcome(call.key(), Reply(Outcome.OK, "second"))
+            return known, journal.lookup(call.key()), journal.totals().calls
+
+    known, later, calls = asyncio.run(go())
+    assert (known is not None) == (outcome in (Outcome.OK, Outcome.TRUNCATED))
+    assert later is not None
+    assert later.text == ("first" if known else "second")
+    assert calls == 2
+
+
+def test_totals_count_what_was_cut_off_at_its_worst(tmp_path):
+    async def go():
+        with Journal.open(tmp_path / "j.sqlite") as journal:
+            for i, scope in enumerate(["generation 1", "generation 1", "generation 2"]):
+                await journal.intent(call_number(i, scope), reserved=1.0)
+            await journal.outcome(call_number(0, "generation 1").key(), Reply(Outcome.OK, "x", 5, 6, 0.25))
+            return journal.totals("generation 1"), journal.totals(), journal.totals("generation 9")
+
+    assert asyncio.run(go()) == (Totals(2, 5, 6, 1.25), Totals(3, 5, 6, 2.25), Totals(0, 0, 0, 0.0))
+
+
+def test_the_request_is_kept_for_audit_and_hashes_to_the_key(tmp_path):
+    async def go():
+        with Journal.open(tmp_path / "j.sqlite") as journal:
+            await journal.intent(call_number(7))
+
+    asyncio.run(go())
+    with contextlib.closing(sqlite3.connect(tmp_path / "j.sqlite")) as other:
+        ((key, request),) = other.execute("SELECT key, request FROM calls").fetchall()
+    assert digest(request) == key == call_number(7).key()
+
+
+def test_broken_unicode_is_stored(tmp_path):
+    call = Call("e", "m", "worker", (Message("user", "\ud800"),), Sampling())
+
+    async def go():
+        with Journal.open(tmp_path / "j.sqlite") as journal:
+            await journal.intent(call)
+            await journal.outcome(call.key(), Reply(Outcome.OK, "a\udfffb"))
+            return journal.lookup(call.key())
+
+    reply = asyncio.run(go())
+    assert reply is not None
+    assert reply.text == "a?b"
+
+
+def test_decisions_by_generation(tmp_path):
+    rows = [
+        DecisionRow(1, 0, 5, 0, 0, 2, "worker", (0.1, 0.2, 0.7), (1 / 3, 1 / 3, 1 / 3), "abc"),
+        DecisionRow(1, 0, 5, 0, 1, 0, "verifier"),
+        DecisionRow(2, 0, 5, 0, 0, 1, "thinker"),
+    ]
+
+    async def go():
+        with Journal.open(tmp_path / "j.sqlite") as journal:
+            await journal.record_decisions(rows)
+            # NumPy's numbers are numbers too.
+            probs = tuple(np.array([0.25, 0.75], dtype=np.float32))
+            await journal.record_decisions([DecisionRow(*map(np.int32, [3, 0, 0, 0, 0, 1]), "worker", probs)])  # pyright: ignore
+            assert (journal.writes, journal.commits) == (4, 2)
+            return [journal.decisions(generation) for generation in (1, 2, 3, 4)]
+
+    first, second, third, none = asyncio.run(go())
+    assert first == {row[:5]: row for row in rows[:2]}
+    assert second == {(2, 0, 5, 0, 0): rows[2]}
+    assert third == {(3, 0, 0, 0, 0): DecisionRow(3, 0, 0, 0, 0, 1, "worker", (0.25, 0.75))}
+    assert none == {}
+
+
+def test_writes_that_wait_share_a_commit_and_close_flushes(tmp_path):
+    async def go():
+        journal = Journal.open(tmp_path / "j.sqlite")
+        await asyncio.gather(*(journal.intent(call_number(i)) for i in range(200)))
+        assert journal.writes == 200
+        assert journal.commits < 50
+        pending = journal.record_decisions([DecisionRow(1, 0, 0, 0, 0, 0, "worker")])
+        journal.close()
+        journal.close()
+        await pending
+        with pytest.raises(RuntimeError, match="closed"):
+            journal.record_decisions([])
+
+    asyncio.run(go())
+    with Journal.open(tmp_path / "j.sqlite") as journal:
+        assert journal.totals().calls == 200
+        assert len(journal.decisions(1)) == 1
+
+
+def test_one_process_writes_others_read(tmp_path):
+    path = tmp_path / "j.sqlite"
+
+    async def go():
+        with Journal.open(path) as journal:
+            await journal.intent(call_number(1))
+            with pytest.raises(UserError, match="another process is writing"):
+                Journal.open(path)
+            with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as other:
+                assert other.execute("SELECT COUNT(*) FROM calls").fetchone() == (1,)
+
+    asyncio.run(go())
+    Journal.open(path).close()
+
+
+def _foreign(path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(path)) as other:
+        other.execute("CREATE TABLE theirs (x)")
+
+
+def _newer(path: Path) -> None:
+    Journal.open(path).close()
+    with contextlib.closing(sqlite3.connect(path)) as other:
+        other.execute("PRAGMA user_version = 99")
+
+
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (
+            lambda path: path.write_text("not a database, but long enough to be taken for one. " * 20),
+            "not a usable journal",
+        ),
+        (_foreign, "of another program"),
+        (_newer, "journal format 99, this version of trinity_jax reads 1"),
+        (lambda path: path.mkdir(), "not a usable journal"),
+    ],
+)
+def test_what_is_no_journal_is_refused_and_left_alone(tmp_path, make, message):
+    path = tmp_path / "j.sqlite"
+    make(path)
+    before = path.read_bytes() if path.is_file() else None
+    for _ in range(2):  # the second attempt finds the lock free
+        with pytest.raises(UserError, match=message) as caught:
+            Journal.open(path)
+        assert str(path) in str(caught.value)
+    assert (path.read_bytes() if path.is_file() else None) == before
+
+
+def test_a_missing_folder_is_named(tmp_path):
+    with pytest.raises(UserError, match="nowhere"):
+        Journal.open(tmp_path / "nowhere" / "j.sqlite")
+
+
+def test_a_row_that_cannot_be_stored_fails_instead_of_hanging(tmp_path):
+    async def go():
+        with Journal.open(tmp_path / "j.sqlite") as journal:
+            await journal.intent(call_number(1))
+            with pytest.raises(UserError, match="cannot be written"):
+                await journal.outcome(call_number(1).key(), Reply(Outcome.OK, "x", input_tokens=2**70))
+
+    asyncio.run(go())
+
+
+def test_a_write_that_fails_reaches_everyone_who_waits(tmp_path):
+    async def go():
+        with Journal.open(tmp_path / "j.sqlite") as journal:
+            with contextlib.closing(sqlite3.connect(tmp_path / "j.sqlite")) as other:
+                other.execute("DROP TABLE calls")
+            for _ in range(2):
+                with pytest.raises(UserError, match="cannot be written"):
+                    await journal.intent(call_number(1))
+
+    asyncio.run(go())
+
+
+def test_kill_loses_nothing_that_was_acknowledged(tmp_path):
+    path = tmp_path / "j.sqlite"
+    rng = random.Random(0)
+    sent: dict[str, int] = {}
+    done: dict[str, int] = {}
+    for _ in range(4):
+        process = subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        assert select.select([process.stdout], [], [], 30)[0], "the writer never started"
+        time.sleep(rng.uniform(0.0, 0.15))
+        process.send_signal(signal.SIGKILL)
+        lines = process.stdout.read().decode().split("\n")[:-1]  # what follows the last newline was cut
+        process.stdout.close()
+        process.wait()
+        for word, key, number in (line.split(" ") for line in lines):
+            (sent if word == "sent" else done)[key] = int(number)
+    assert len(done) > 10
+    with Journal.open(path) as journal:
+        for key, number in done.items():
+            reply = journal.lookup(key)
+            assert reply is not None
+            assert reply.text == f"reply {number}"
+        for number in sent.values():  # recorded before the intent, never awaited
+            assert journal.decisions(number)
+        totals = journal.totals()
+    with contextlib.closing(sqlite3.connect(path)) as other:
+        rows = other.execute("SELECT key, outcome IS NOT NULL FROM calls").fetchall()
+        assert other.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    assert {key for key, _ in rows} >= set(sent)
+    ended = sum(end for _, end in rows)
+    assert totals.cost == 0.25 * ended + 0.5 * (len(rows) - ended)
