@@ -89,6 +89,7 @@ def test_every_method_on_specialists(specialists, make_questions, make_pool):
     assert summary["fixed_policy_accuracy"] == pytest.approx(1 / 3)
     assert summary["paired_diff_fixed"] == pytest.approx(1 / 3)
     assert summary["paired_diff_single"] == 0
+    assert found.search is not None
     search = summary["fixed_policy_search"]
     assert search["policies"] == 12
     assert search["questions"] == 6
@@ -112,7 +113,7 @@ def test_the_search_agrees_with_playing_each_policy_alone(make_questions, make_p
     search, alone = asyncio.run(run())
     wished = [(w, v, t) for t, w, v in itertools.product((None, 0, 1), (0, 1), (0, 1))]
     assert [(p.worker, p.verifier, p.thinker) for p in search.policies] == wished
-    means = [np.mean([r.reward for r in results]) for results in alone]
+    means = [np.mean([r.reward or 0.0 for r in results]) for results in alone]
     assert_array_equal([s.per_question.mean() for s in search.scores], means)
     assert search.asked == sum(len(r.replies) for results in alone for r in results)
     calls = [sum(len(r.replies) for r in results) for results in alone]
@@ -120,7 +121,7 @@ def test_the_search_agrees_with_playing_each_policy_alone(make_questions, make_p
     assert means[best] == max(means)
     assert calls[best] == min(c for c, mean in zip(calls, means, strict=True) if mean == max(means))
     for kind, rows in (("sums", slice(0, None, 2)), ("words", slice(1, None, 2))):
-        by_kind = [np.mean([r.reward for r in results[rows]]) for results in alone]
+        by_kind = [np.mean([r.reward or 0.0 for r in results[rows]]) for results in alone]
         assert by_kind[search.policies.index(search.best(kind))] == max(by_kind)
 
 

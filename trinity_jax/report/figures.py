@@ -57,6 +57,7 @@ def line_chart(
     caption: str,
     curves: Mapping[str, Sequence[Point]],
     unit: str = "",
+    include: Sequence[float] = (),
     width: int = 640,
     height: int = 260,
 ) -> Chart | None:
@@ -68,6 +69,7 @@ def line_chart(
         caption: one sentence below.
         curves: (generation, value) points by name, in colour order.
         unit: ``%`` shows shares in percent.
+        include: values that the vertical axis reaches in any case.
         width: of the view box.
         height: of the view box.
     """
@@ -75,9 +77,7 @@ def line_chart(
     if not drawn:
         return None
     every = [p for points in drawn.values() for p in points]
-    low, high = min(y for _, y in every), max(y for _, y in every)
-    if unit == "%":
-        low, high = min(0.0, low), max(1.0, high)
+    low, high = min((*include, *(y for _, y in every))), max((*include, *(y for _, y in every)))
     ticks = nice_ticks(low, high, 5)
     low, high = min(low, ticks[0]), max(high, ticks[-1])
     frame = _Frame(width, height, min(x for x, _ in every), max(x for x, _ in every), low, high)
@@ -132,12 +132,12 @@ def nice_ticks(low: float, high: float, count: int) -> list[float]:
 
 
 def show(value: float, unit: str = "") -> str:
-    """A number for a reader: percent, thousands, or three significant digits."""
+    """A number for a reader: percent, thousands, or four significant digits."""
     if unit == "%":
-        return f"{100 * value:.0f} %"
+        return f"{100 * value:.3g} %"
     if abs(value) >= 1000:
         return f"{value:,.0f}"
-    return f"{value:.3g}"
+    return f"{value:.4g}"
 
 
 @dataclass(frozen=True)

@@ -47,8 +47,8 @@ def read(run: Path) -> RunRecord:
         raise UserError(f"{run}: expected a run folder, found {'a file' if run.exists() else 'nothing'}")
     notices: list[str] = []
     config, config_text = _config(run / "config.yaml")
-    by_generation = {line.get("generation", i): line for i, line in enumerate(_lines(run / "metrics.jsonl", notices))}
-    if not by_generation:
+    metrics = _lines(run / "metrics.jsonl", notices)
+    if not metrics:
         notices.append("No generation has been completed.")
     summary = _summary(run / "summary.json", notices)
     transcripts = _lines(run / "transcripts.jsonl", notices)
@@ -56,7 +56,7 @@ def read(run: Path) -> RunRecord:
         run.resolve().name,
         config,
         config_text,
-        tuple(by_generation.values()),
+        tuple(metrics),
         summary,
         tuple(transcripts),
         tuple(notices),
@@ -77,9 +77,9 @@ def column(lines: Sequence[dict[str, Any]], *path: str) -> list[tuple[float, flo
         value: Any = line
         for key in path:
             value = value.get(key) if isinstance(value, dict) else None
-        x, y = number(line.get("generation", index)), number(value)
-        if x is not None and y is not None:
-            points.append((x, y))
+        if (y := number(value)) is not None:
+            x = number(line.get("generation"))
+            points.append((float(index) if x is None else x, y))
     return points
 
 

@@ -117,6 +117,7 @@ def sections(run: RunRecord) -> list[tuple[str, str, list[Chart]]]:
                 "validation accuracy of the mean": column(m, "validation_accuracy"),
             },
             "%",
+            include=(0.0, 1.0),
         )
     ]
     choices = [
@@ -157,6 +158,7 @@ def sections(run: RunRecord) -> list[tuple[str, str, list[Chart]]]:
             "Calls per generation",
             "The gap is what sharing equal calls between candidates saved.",
             {"made": column(m, "calls"), "without sharing": column(m, "calls_without_sharing")},
+            include=(0.0,),
         ),
         line_chart("cost", "Cost per generation", "In the currency of the prices in the configuration.", _nonzero(m)),
         line_chart(
@@ -165,12 +167,14 @@ def sections(run: RunRecord) -> list[tuple[str, str, list[Chart]]]:
             "Failed: a call could not be completed. Undecided: no answer was found in the reply.",
             {"failed": column(m, "failed_share"), "undecided": column(m, "undecided_share")},
             "%",
+            include=(0.0,),
         ),
         line_chart(
             "transcripts",
             "Transcripts read by the encoder",
             "Distinct ones of the generation, and those not seen before.",
             {"distinct": column(m, "distinct_transcripts"), "new": column(m, "new_transcripts")},
+            include=(0.0,),
         ),
     ]
     parts = (
@@ -241,7 +245,7 @@ def _conversation(episode: dict[str, Any], names: Sequence[str]) -> dict[str, An
         "end": str(episode.get("end") or "").replace("_", " "),
         "turns": [
             {
-                "model": names[model] if isinstance(model := turn.get("model"), int) and model < len(names) else model,
+                "model": _speaker(turn.get("model"), names),
                 "role": str(turn.get("role", "")),
                 "text": clip(str(turn.get("text") or ""), limit),
                 "verdict": turn.get("verdict"),
@@ -249,6 +253,10 @@ def _conversation(episode: dict[str, Any], names: Sequence[str]) -> dict[str, An
             for turn in turns
         ],
     }
+
+
+def _speaker(model: Any, names: Sequence[str]) -> str:
+    return names[model] if isinstance(model, int) and 0 <= model < len(names) else str(model)
 
 
 def _shares(
