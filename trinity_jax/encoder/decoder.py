@@ -247,14 +247,16 @@ def embed(decoder: Decoder, tokens: Int[Array, " T"]) -> Float[Array, "T D"]:
 
 def run(decoder: Decoder, x: Float[Array, "T D"], first: int, last: int) -> Float[Array, "T D"]:
     """Blocks ``first`` up to, not including, ``last``: ``lax.scan`` over the stacked layers."""
-    blocks = decoder.blocks
-    if (first, last) != (0, decoder.config.num_layers):
-        blocks = jax.tree.map(lambda leaf: leaf[first:last], blocks)
     table = rope(decoder.config, x.shape[0], x.dtype)
-    return jax.lax.scan(lambda x, block: (block(x, table), None), x, blocks)[0]
+
+    # Scanning over indices rather than over blocks[first:last], which XLA would copy before it starts.
+    def step(x: Array, i: Array) -> tuple[Array, None]:
+        return block_at(decoder, i)(x, table), None
+
+    return jax.lax.scan(step, x, jnp.arange(first, last))[0]
 
 
-def block_at(decoder: Decoder, i: int) -> Block:
+def block_at(decoder: Decoder, i: int | Int[Array, ""]) -> Block:
     """Block ``i``, counted as in Python, without the layer axis."""
     return jax.tree.map(lambda leaf: leaf[i], decoder.blocks)
 
