@@ -7,7 +7,10 @@ from trinity_jax.tasks import extract
 from trinity_jax.tasks.question import Grade, Question
 
 _QUOTES = str.maketrans("", "", "\"“”`*'‘’")
-_ARTICLE = re.compile(r"(?:is|the|an?|word|[:=])\s+", re.IGNORECASE)
+_LEAD = re.compile(r"(?:(?:is|the|an?|word|[:=])\s+)+", re.IGNORECASE)
+_STATED = re.compile(r"\b(?:is|are|was|becomes)\b:?|:\s", re.IGNORECASE)
+_OWNER = re.compile(r"^\w+['’]s\s+|\s(?:of|to)\s\w+\W*$")
+_CLAUSE = re.compile(r"[.;]\s|\s\(|\s(?:because|since|as|which|when)\b", re.IGNORECASE)
 
 
 def normalise(text: str, keep_case: bool = False) -> str:
@@ -19,28 +22,33 @@ def normalise(text: str, keep_case: bool = False) -> str:
 
 
 def grade(question: Question, reply: str, strict: bool, keep_case: bool = False) -> Grade:
-    """Compare the last anchored piece of the reply; without one a reply that is a single short line is the answer."""
+    """Compare the tag, or the last anchored piece, or the last line.
+
+    Without tag or anchor the last line answers: what it states ("... is X") or, if it has the gold's number of words,
+    all of it. More than three words beyond the gold's are no answer: undecided.
+    """
     text = extract.visible(reply)
     gold = normalise(question.answer, keep_case)
     tag = extract.tagged(text, unclosed=not strict)
     if tag is not None:
-        pieces = [tag]
+        piece = tag
     elif strict:
         return Grade.UNDECIDED
     else:
-        pieces = extract.candidates(text)[:1]
-        rows = extract.lines(text)
-        if not pieces and rows and normalise(rows[-1], keep_case) == gold:
-            return Grade.RIGHT
-        if not pieces and len(rows) == 1 and len(rows[0].split()) <= len(gold.split()) + 3:
-            pieces = rows
-    for piece in pieces:
-        said = normalise(piece, keep_case)
-        if not said:
-            continue
-        lead = _ARTICLE.match(said)
-        return Grade.RIGHT if gold in (said, said[lead.end() :] if lead else said) else Grade.WRONG
-    return Grade.UNDECIDED
+        anchored, rows = extract.candidates(text), extract.lines(text)
+        piece = anchored[0] if anchored else rows[-1] if rows else ""
+        if not anchored and normalise(piece, keep_case) != gold:
+            stated = extract.after_last(_STATED, piece)
+            if len(rows) > 1 and stated is None and len(piece.split()) != len(gold.split()):
+                return Grade.UNDECIDED
+            piece = piece if stated is None else stated if "," in gold else _OWNER.sub("", stated)
+    if "," not in gold:
+        piece = _CLAUSE.split(piece)[0]
+    said = normalise(piece, keep_case)
+    lead = _LEAD.match(said)
+    if gold in (said, said[lead.end() :] if lead else said):
+        return Grade.RIGHT
+    return Grade.WRONG if said and len(said.split()) <= len(gold.split()) + 3 else Grade.UNDECIDED
 
 
 def grade_case(question: Question, reply: str, strict: bool) -> Grade:

@@ -2,6 +2,7 @@
 # ruff: noqa: RUF001 (replies hold typographic quotes, dashes and signs)
 
 import re
+from collections import deque
 
 _THINK = re.compile(r"<(/?)think(?:ing)?>", re.IGNORECASE)
 _TAG = re.compile(r"<(/?)answer>", re.IGNORECASE)
@@ -13,6 +14,7 @@ _ANCHOR = re.compile(
 _DECORATION = re.compile(r"[\s:*_#>=`]*")
 _NEGATED = re.compile(r"(?:\bnot|n['’]t|\bnever|\bcannot)\s+(?:\w+\s+){0,2}$", re.IGNORECASE)
 _SEGMENT_CHARS = 400
+_LAST = 32
 
 _WRAPPER = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mathit|mathsf|boxed|fbox|mbox)\s{0,3}\{([^{}]*)\}")
 _NOISE = re.compile(
@@ -45,7 +47,7 @@ def tagged(text: str, unclosed: bool = False) -> str | None:
 
 
 def boxed(text: str) -> list[tuple[int, str]]:
-    r"""Position and content of every ``\boxed{...}`` that closes, in order of position."""
+    r"""Position and content of the last few ``\boxed{...}`` that close, in order of position."""
     found: list[tuple[int, str]] = []
     stack: list[tuple[int, int | None]] = []
     command: int | None = None
@@ -60,13 +62,13 @@ def boxed(text: str) -> list[tuple[int, str]]:
                     found.append((box, text[start : token.start()]))
         else:
             command = token.start()
-    return sorted(found)
+    return sorted(found)[-_LAST:]
 
 
 def anchored(text: str, anchor: re.Pattern[str] = _ANCHOR) -> list[tuple[int, str]]:
-    """Position and rest of the line after every "answer is", "Answer:", "####" (or another ``anchor``)."""
+    """Position and rest of the line after the last few "answer is", "Answer:", "####" (or another ``anchor``)."""
     found = []
-    for match in anchor.finditer(text):
+    for match in deque(anchor.finditer(text), maxlen=_LAST):
         if _NEGATED.search(text, max(0, match.start() - 40), match.start()):
             continue
         skip = _DECORATION.match(text, match.end(), match.end() + _SEGMENT_CHARS)
@@ -80,6 +82,12 @@ def anchored(text: str, anchor: re.Pattern[str] = _ANCHOR) -> list[tuple[int, st
 def candidates(text: str) -> list[str]:
     """Boxed and anchored pieces of a reply, last first."""
     return [piece for _, piece in sorted(boxed(text) + anchored(text), key=lambda found: found[0], reverse=True)]
+
+
+def after_last(pattern: re.Pattern[str], line: str) -> str | None:
+    """What follows the last match in a line, or ``None`` if there is no match or nothing after it."""
+    last = deque(pattern.finditer(line), maxlen=1)
+    return (line[last[0].end() :].strip() or None) if last else None
 
 
 def plain(text: str) -> str:

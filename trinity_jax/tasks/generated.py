@@ -23,7 +23,8 @@ class Family:
     """How a reasoning-gym dataset becomes questions.
 
     ``easy`` and ``normal`` configure the dataset ``source``. ``stem`` shortens its question text; entries without a
-    match, or whose answer matches ``skip``, are left out. ``wrong`` proposes one plausible wrong answer; ``lettered`` turns the answers into options.
+    match, or whose answer matches ``skip``, are left out. ``wrong`` proposes one
+    plausible wrong answer; ``lettered`` turns the answers into options.
     """
 
     source: str
@@ -131,8 +132,8 @@ KINDS: dict[str, dict[str, Family]] = {
         ),
         "word_sorting": Family(
             "word_sorting", "exact_case",
-            (r"(?s).*Now, sort these words in (\w+) order .*?: (.*)\n", r"Sort in \1 ASCII order, with commas: \2"), _order,
-            {"min_words": 4, "max_words": 4, "max_word_length": 8}, {"min_words": 6, "max_words": 8},
+            (r"(?s).*Now, sort these words in (\w+) order .*?: (.*)\n", r"Sort in \1 ASCII order, with commas: \2"),
+            _order, {"min_words": 4, "max_words": 4, "max_word_length": 8}, {"min_words": 6, "max_words": 8},
         ),
         "word_sequence_reversal": Family(
             "word_sequence_reversal", "exact_case",

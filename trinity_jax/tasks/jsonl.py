@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from trinity_jax.config import TaskSettings
 from trinity_jax.errors import UserError
-from trinity_jax.tasks import GRADERS, choice, grader
+from trinity_jax.tasks import GRADERS, Grade, choice, grade, grader
 from trinity_jax.tasks.generated import generate
 from trinity_jax.tasks.question import Question
 
@@ -26,7 +26,8 @@ def load_tasks(settings: TaskSettings) -> Tasks:
     """Generate the questions, or read the three files and keep the first of each.
 
     Raises:
-        UserError: for a bad file, one with fewer questions than asked for, or a family that runs out.
+        UserError: for a bad file, one with fewer questions than asked for, a question in two of them, or a family that
+            runs out.
     """
     if settings.kind == "generated":
         return Tasks(*generate(settings))
@@ -37,7 +38,19 @@ def load_tasks(settings: TaskSettings) -> Tasks:
         if len(questions) < count:
             raise UserError(f"{path}: tasks.{split} asks for {count} questions, the file has {len(questions)}")
         sets.append(questions[:count])
+    _disjoint(Tasks(*sets))
     return Tasks(*sets)
+
+
+def _disjoint(tasks: Tasks) -> None:
+    seen: dict[str, str] = {}
+    for split, questions in zip(Tasks._fields, tasks, strict=True):
+        for question in questions:
+            for what in (f"id {question.id!r}", f"prompt {question.prompt!r}"):
+                if seen.setdefault(what, split) != split:
+                    raise UserError(
+                        f"tasks: {what[:100]} is in {seen[what]}_file and in {split}_file; the sets must be disjoint"
+                    )
 
 
 def load_questions(path: Path | str) -> tuple[Question, ...]:
@@ -114,6 +127,9 @@ def _question(data: dict[str, Any], where: str, stem: str, number: int) -> Quest
         raise UserError(f"{where}: {error}") from error
     if problem:
         raise UserError(f"{where}: {problem}")
+    for text in wrong:
+        if grade(question, f"<answer>{text}</answer>", True) is Grade.RIGHT:
+            raise UserError(f"{where}: wrong answer {text!r} would be graded right")
     return question
 
 

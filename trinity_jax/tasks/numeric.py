@@ -12,6 +12,7 @@ from trinity_jax.tasks.question import Grade, Question
 
 RELATIVE_TOLERANCE = Fraction(1, 1_000_000)
 _MAX_DIGITS = 400
+_ROW_CHARS = 2000
 
 _INT = r"\d(?:[,\u00a0\u2009\u202f]?\d)*+"
 _NUM = rf"(?:{_INT}(?:\.\d++)?|\.\d++)"
@@ -34,8 +35,11 @@ _CLAUSE = re.compile(
     r"\n|[.;](?:\s|$)|,(?:\s+(?![-\d(\\$])|$)|(?<=\S)\s\(|(?<=\S)\s(?:because|since|as|which|where|so)\b", re.IGNORECASE
 )
 _RELATION = re.compile(r"(?<![<>=!])=(?!=)|[≈≃]|\\approx|\\equiv|\bequals\b")
+_STATED = re.compile(
+    rf"{_RELATION.pattern}|\b(?:is|are|was|be|becomes|gives|makes|yields|leaves|totals|gets?|has|have)\b", re.IGNORECASE
+)
 _GOES_ON = re.compile(
-    r"\s{0,3}(?:[=+*/×÷·^√π<>±|]|\\[a-zA-Z]|[-−]\s?[\d(\w]|x\s?\d|:\d|\.\d|\((?!s\)))|\s?i\b|[A-Za-z]?[_^]"
+    r"\s{0,3}(?:[=+*/×÷·^√π<>±|]|\\[a-zA-Z]|[-−]\s?[\d(\w]|x\s?\d|[eE:][-+]?\d|\.\d|\((?!s\)))|\s?i\b|[A-Za-z]?[_^]"
 )
 _FUNCTION = re.compile(r"(?:sqrt|root|√|\^|_|\b(?:log|ln|sin|cos|tan|mod)|[a-zA-Z)\d]\s?[-+*/×])\s?[{(]?\s?$")
 
@@ -98,7 +102,7 @@ def find(reply: str, strict: bool = False) -> Number | None:
     """The number a reply commits to, or ``None``.
 
     Looked at in this order: the last ``<answer>`` tag (alone, if ``strict``); the last boxed or anchored piece that
-    holds a number; what follows the last equals sign; the only number of the last line.
+    holds a number; what the last line states or its only number; what follows the last equals sign.
     """
     text = extract.visible(reply)
     tag = extract.tagged(text, unclosed=not strict)
@@ -107,14 +111,18 @@ def find(reply: str, strict: bool = False) -> Number | None:
         return _first(inner)
     if strict:
         return None
-    pieces = extract.candidates(text)
-    rows = extract.lines(text)
+    rows = [row[-_ROW_CHARS:] for row in extract.lines(text)]
+    return _first(extract.candidates(text) + _unanchored(rows) if rows else [])
+
+
+def _unanchored(rows: list[str]) -> list[str]:
+    """What the last line states, or its only number; else what follows the last equals sign."""
+    stated = extract.after_last(_STATED, rows[-1])
+    pieces = [] if stated is None else [stated]
+    if len(_NUMBER.findall(_clean(rows[-1]))) == 1:
+        pieces.append(rows[-1])
     equation = next((row for row in reversed(rows) if _RELATION.search(row)), None)
-    if equation is not None:
-        pieces.append(_RELATION.split(equation[-2000:])[-1])
-    if rows:
-        pieces.append(rows[-1][-2000:])
-    return _first(pieces)
+    return pieces if equation is None else [*pieces, _RELATION.split(equation)[-1]]
 
 
 def _first(pieces: list[str]) -> Number | None:
