@@ -51,10 +51,22 @@ def test_descriptions_name_every_role():
     assert FixedPolicy(0, 1, 1).describe(["a", "b"]) == "Thinker b, Worker a, Verifier b"
 
 
-def test_round_robin_gives_each_model_each_role():
-    seen = Counter(turn for q in range(4) for turn in walk(RoundRobin(2), EpisodeKey(0, 0, q, 0), calls=4))
-    assert seen == {(m, role): 4 for m in (0, 1) for role in ("worker", "verifier")}
-    assert [m for m, _ in walk(RoundRobin(3))] == [0, 1, 2, 0, 1]
+def test_round_robin_takes_models_in_turn():
+    for question in range(5):
+        turns = walk(RoundRobin(3), EpisodeKey(0, 0, question, 0))
+        assert [role for _, role in turns] == ["worker", "verifier"] * 2 + ["worker"]
+        assert [(m - turns[0][0]) % 3 for m, _ in turns] == [0, 1, 2, 0, 1]
+
+
+def test_round_robin_starts_without_regard_to_alternating_kinds():
+    starts = Counter(
+        (q % 3, asyncio.run(RoundRobin(3).decide(EpisodeKey(0, 0, q, r), start(""))).model)
+        for q in range(300)
+        for r in range(2)
+    )
+    table = [[starts[kind, model] for model in range(3)] for kind in range(3)]
+    assert stats.chi2_contingency(table).pvalue > 1e-3
+    assert stats.chisquare(np.sum(table, axis=0)).pvalue > 1e-3
 
 
 def test_random_is_uniform_over_models_and_roles():

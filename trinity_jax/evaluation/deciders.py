@@ -60,17 +60,19 @@ class RandomPolicy:
 
 @dataclass(frozen=True)
 class RoundRobin:
-    """Models in turn; Worker and Verifier alternate.
+    """Models in turn; Worker and Verifier alternate. The model that starts is drawn from (question, repeat).
 
-    Which model starts moves on with the question, so that an even pool does not fix who works and who verifies.
+    A start that counted up with the question would follow its kind, since task mixes alternate kinds; a fixed start
+    would give an even pool's models one role each.
     """
 
     models: int
 
     async def decide(self, key: EpisodeKey, state: EpisodeState) -> Decision:
-        """Model (question + turn) mod L; Worker on even turns, Verifier on odd ones."""
+        """Model (start + turn) mod L; Worker on even turns, Verifier on odd ones."""
         turn = len(state.turns)
-        return Decision((key.question + turn) % self.models, Role.VERIFIER if turn % 2 else Role.WORKER)
+        first = int(np.random.default_rng((key.question, key.repeat)).integers(self.models))
+        return Decision((first + turn) % self.models, Role.VERIFIER if turn % 2 else Role.WORKER)
 
 
 @dataclass(frozen=True)
