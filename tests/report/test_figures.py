@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trinity_jax.report.figures import MOST_COLUMNS, line_chart, nice_ticks, share_chart, show
+from trinity_jax.report.figures import MOST_COLUMNS, line_chart, nice_ticks, share_chart, show, tick_labels
 
 FINITE = st.floats(-1e9, 1e9, allow_nan=False)
 
@@ -77,3 +77,16 @@ def test_nothing_to_draw():
 
 def test_numbers_for_readers():
     assert [show(0.125, "%"), show(12345.6), show(1.0021), show(0)] == ["12.5 %", "12,346", "1.002", "0"]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "unit", "labels"),
+    [
+        (1.0, 1.002, "", ["1.0000", "1.0005", "1.0010", "1.0015", "1.0020"]),
+        (0, 1, "%", ["0 %", "20 %", "40 %", "60 %", "80 %", "100 %"]),
+        (0, 0.01, "%", ["0.0 %", "0.2 %", "0.4 %", "0.6 %", "0.8 %", "1.0 %"]),
+        (0, 2400, "", ["0", "500", "1,000", "1,500", "2,000", "2,500"]),
+    ],
+)
+def test_tick_labels_tell_ticks_apart(low, high, unit, labels):
+    assert tick_labels(nice_ticks(low, high, 5), unit) == labels

@@ -131,6 +131,13 @@ def nice_ticks(low: float, high: float, count: int) -> list[float]:
     return [k * step for k in range(math.floor(low / step), math.ceil(high / step) + 1)]
 
 
+def tick_labels(ticks: Sequence[float], unit: str = "") -> list[str]:
+    """As many decimals as the step between ticks needs."""
+    scale, suffix = (100, " %") if unit == "%" else (1, "")
+    decimals = max(0, -math.floor(math.log10(scale * (ticks[1] - ticks[0])) + 1e-9))
+    return [f"{scale * tick:,.{decimals}f}{suffix}" for tick in ticks]
+
+
 def show(value: float, unit: str = "") -> str:
     """A number for a reader: percent, thousands, or four significant digits."""
     if unit == "%":
@@ -190,7 +197,7 @@ class _Frame:
             self.top,
             self.height - self.bottom,
             tuple(Tick(round(self.x(x), 1), f"{x:.0f}") for x in whole),
-            tuple(Tick(round(self.y(y), 1), show(y, unit)) for y in ticks),
+            tuple(Tick(round(self.y(y), 1), label) for y, label in zip(ticks, tick_labels(ticks, unit), strict=True)),
             tuple(series),
             f"Generation {low:.0f} to {high:.0f}. {ends}." if high > low else f"Generation {low:.0f}. {ends}.",
         )
