@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Array, Float
 
+from trinity_jax.config import HeadSettings, ReadoutSettings
 from trinity_jax.coordinator.heads import ROLE_ROWS, Head
 from trinity_jax.errors import UserError
 
@@ -95,3 +96,29 @@ def build(svf_sizes: dict[str, int], svf_unit: float, head: Head, pool: tuple[st
         blocks.append(Block(name, offset, block_shape, unit))
         offset += math.prod(block_shape)
     return Layout(tuple(blocks), rows)
+
+
+def plan(
+    svf_sizes: dict[str, int],
+    svf_unit: float,
+    head: HeadSettings,
+    readout: ReadoutSettings,
+    width: int,
+    pool: tuple[str, ...],
+) -> tuple[Head, Layout]:
+    """Head and layout as the settings ask: a whitened head reads k coordinates, any other D; raw has no bias.
+
+    Args:
+        svf_sizes: singular values of each SVF target, in order.
+        svf_unit: relative change of a singular value that a coordinate of 1 means.
+        head: linear or block-diagonal.
+        readout: coordinates of the head.
+        width: D.
+        pool: model names in head order.
+
+    Raises:
+        UserError: more blocks than the head has inputs or outputs.
+    """
+    inputs = readout.k if readout.kind == "whitened" else width
+    built = Head(len(pool) + 3, inputs, head.blocks if head.kind == "block_diagonal" else 1)
+    return built, build(svf_sizes, svf_unit, built, pool, readout.bias and readout.kind != "raw")

@@ -1,0 +1,216 @@
+"""A trained coordinator on disk: ``coordinator.json`` says what it is, ``coordinator.safetensors`` holds the numbers."""
+
+import hashlib
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+from pydantic import BaseModel, ConfigDict, ValidationError
+from safetensors import SafetensorError
+from safetensors.numpy import load as read_tensors
+from safetensors.numpy import save as write_tensors
+
+from trinity_jax.config import (
+    EncoderSettings,
+    EpisodeSettings,
+    HeadSettings,
+    PolicySettings,
+    ReadoutSettings,
+    Settings,
+    SvfSettings,
+)
+from trinity_jax.coordinator import layout as layouts
+from trinity_jax.coordinator.heads import Head
+from trinity_jax.coordinator.layout import Layout
+from trinity_jax.coordinator.readout import Readout, fold
+from trinity_jax.errors import UserError
+
+_JSON, _TENSORS = "coordinator.json", "coordinator.safetensors"
+
+
+class Description(BaseModel):
+    """What ``coordinator.json`` says.
+
+    Attributes:
+        pool: model names in head order.
+        targets: scaled matrices in vector order.
+        evolved_n: length of the evolved vector.
+        folded_n: numbers that decide once the head is folded: scales, plain head, bias.
+        checkpoint: hash of the encoder weights it was trained on.
+        sha256: of the tensor file.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: Literal[1] = 1
+    pool: tuple[str, ...]
+    head: HeadSettings
+    readout: ReadoutSettings
+    svf: SvfSettings
+    targets: tuple[str, ...]
+    encoder: EncoderSettings
+    policy: PolicySettings
+    episode: EpisodeSettings
+    evolved_n: int
+    folded_n: int
+    checkpoint: str
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Coordinator:
+    """Everything needed to decide as the trained coordinator does, encoder weights apart.
+
+    Attributes:
+        description: pool, settings, hashes.
+        vector: the evolved coordinates, float64 [n].
+        layout: of the vector.
+        head: the evolved linear map.
+        readout: coordinates the head was evolved in.
+        weights: the head folded onto h, [L+3, D].
+        bias: what folding leaves over, [L+3], None where it is zero.
+        deltas: relative changes of singular values by target.
+    """
+
+    description: Description
+    vector: Float[np.ndarray, " n"]
+    layout: Layout
+    head: Head
+    readout: Readout
+    weights: Float[np.ndarray, "O D"]
+    bias: Float[np.ndarray, " O"] | None
+    deltas: dict[str, np.ndarray]
+
+
+def save_coordinator(
+    folder: Path,
+    settings: Settings,
+    checkpoint: str,
+    layout: Layout,
+    head: Head,
+    readout: Readout,
+    vector: Float[np.ndarray, " n"],
+) -> None:
+    """Write the coordinator folder; it appears whole or not at all, and replaces an older one.
+
+    Args:
+        folder: the folder to make; its parent exists.
+        settings: of the run.
+        checkpoint: hash of the encoder weights.
+        layout: of the vector.
+        head: the evolved linear map.
+        readout: coordinates it was evolved in.
+        vector: usually the distribution mean.
+
+    Raises:
+        UserError: a vector that does not fit the layout.
+    """
+    vector = layout.checked(np.asarray(vector, np.float64), str(folder))
+    parameters = {name: np.asarray(value, np.float32) for name, value in layout.split(vector).items()}
+    weights, bias = fold(
+        readout, head.dense(jnp.asarray(parameters[layouts.HEAD].reshape(-1))), parameters.get(layouts.BIAS)
+    )
+    tensors = {"vector": vector, "head.weight": weights, "head.bias": bias}
+    tensors |= {f"svf.{block.name}": parameters[block.name] for block in layout.svf}
+    tensors |= {f"readout.{name}": array for name, array in readout._asdict().items()}
+    data = write_tensors({name: np.ascontiguousarray(t) for name, t in tensors.items() if t is not None})
+    described = Description(
+        pool=layout.rows[:-3],
+        head=settings.head,
+        readout=settings.readout,
+        svf=settings.svf,
+        targets=tuple(block.name for block in layout.svf),
+        encoder=settings.encoder,
+        policy=settings.policy,
+        episode=settings.episode,
+        evolved_n=layout.size,
+        folded_n=sum(block.size for block in layout.svf) + weights.size + (0 if bias is None else bias.size),
+        checkpoint=checkpoint,
+        sha256=hashlib.sha256(data).hexdigest(),
+    )
+    partial, old = (folder.with_name(f".{folder.name}.{suffix}") for suffix in ("partial", "old"))
+    for left_over in (partial, old):
+        shutil.rmtree(left_over, ignore_errors=True)
+    partial.mkdir()
+    (partial / _TENSORS).write_bytes(data)
+    (partial / _JSON).write_text(described.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    if folder.exists():
+        os.replace(folder, old)
+    os.replace(partial, folder)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def load_coordinator(folder: Path) -> Coordinator:
+    """Read a coordinator folder and check it against its own description.
+
+    Raises:
+        UserError: a missing or damaged file, another format, a hash or a vector length that does not fit.
+    """
+    where = folder / _JSON
+    try:
+        described = Description.model_validate_json(_bytes(where))
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])
+        raise UserError(f"{where}: {key + ': ' if key else ''}{first['msg']}") from error
+    tensors = _checked_tensors(folder / _TENSORS, described.sha256)
+    try:
+        vector, weights = tensors["vector"], tensors["head.weight"]
+        deltas = {name: tensors[f"svf.{name}"] for name in described.targets}
+    except KeyError as error:
+        raise UserError(f"{folder / _TENSORS}: has no tensor {error}, which {_JSON} asks for") from error
+    arrays = (tensors.get(f"readout.{name}") for name in Readout._fields)
+    readout = Readout(*(None if array is None else jnp.asarray(array) for array in arrays))
+    sizes = {name: delta.size for name, delta in deltas.items()}
+    head, layout = layouts.plan(
+        sizes, described.svf.scale, described.head, described.readout, weights.shape[1], described.pool
+    )
+    layout.checked(vector, str(folder))
+    return Coordinator(described, vector, layout, head, readout, weights, tensors.get("head.bias"), deltas)
+
+
+def describe(coordinator: Coordinator) -> str:
+    """A few lines for people: pool, head, scales, encoder, vector lengths, hash."""
+    d = coordinator.description
+    bias = "" if coordinator.bias is None else " and a bias"
+    kind = "linear" if coordinator.head.blocks == 1 else f"block-diagonal, {coordinator.head.blocks} blocks"
+    coordinates = {"whitened": f"whitened, {coordinator.head.inputs} directions"}.get(d.readout.kind, d.readout.kind)
+    outputs, width = coordinator.weights.shape
+    scales = f"{d.svf.preset}: {', '.join(d.targets)}" if d.targets else "none"
+    cut = "" if d.encoder.layers is None else f", first {d.encoder.layers} layers"
+    lines = {
+        "pool": ", ".join(d.pool),
+        "head": f"{kind}, evolved in {coordinates} coordinates, folds to {outputs} x {width}{bias}",
+        "svf": f"{scales} ({sum(delta.size for delta in coordinator.deltas.values())} scales)",
+        "encoder": f"{d.encoder.source}{cut}, {d.encoder.input_format} input, weights {d.checkpoint}",
+        "policy": f"{d.policy.evaluate} in evaluation, at most {d.episode.max_calls} calls",
+        "vector": f"n = {d.evolved_n} evolved, {d.folded_n} folded, norm {np.linalg.norm(coordinator.vector):.4g}",
+        "sha256": d.sha256,
+    }
+    return "\n".join(f"{name:<8} {text}" for name, text in lines.items())
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}); expected a coordinator folder of a run") from error
+
+
+def _checked_tensors(path: Path, sha256: str) -> dict[str, np.ndarray]:
+    data = _bytes(path)
+    found = hashlib.sha256(data).hexdigest()
+    try:
+        tensors = read_tensors(data)
+    except SafetensorError as error:
+        raise UserError(f"{path}: not a whole safetensors file ({error})") from error
+    if found != sha256:
+        raise UserError(
+            f"{path}: expected SHA-256 {sha256} as {_JSON} says, got {found}: the two do not belong together"
+        )
+    return tensors
