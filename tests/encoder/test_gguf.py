@@ -1,3 +1,4 @@
+import contextlib
 import hashlib
 import importlib.util
 import re
@@ -157,10 +158,12 @@ def test_errors_say_what_is_wrong(tmp_path):
         load("d.gguf", kind="gemma3")
     with pytest.raises(UserError, match=r"qwen3\.block_count is missing"):
         load("e.gguf", block_count=None)
+    with pytest.raises(UserError, match=r"qwen3\.block_count is 4294967295, but there are \d+ tensors"):
+        load("i.gguf", block_count=2**32 - 1)
     with pytest.raises(UserError, match="rotary"):
         load("f.gguf", **{"rope.scaling.type": "yarn"})
     with pytest.raises(UserError, match="8 of 16 dimensions are rotated"):
-        load("g.gguf", **{"rope.dimension_count": 8})
+        load("g.gguf", **{"rope.dimension_count": 8})  # type: ignore[arg-type]
     with pytest.raises(UserError, match="expected shape"):
         load("h.gguf", feed_forward_length=52)
     with pytest.raises(UserError, match=r"nothing\.gguf: cannot be read"):
@@ -196,12 +199,10 @@ def test_a_broken_header_never_gets_past_us(whole_file, tmp_path, where, byte):
     broken[where] = byte
     path = tmp_path / "broken.gguf"
     path.write_bytes(broken)
-    try:
+    with contextlib.suppress(UserError):  # any other exception fails the test
         file = read_gguf(path)
         get = hf_tensors(file, gguf_config(file))
-        assert get("model.norm.weight").size
-    except UserError as error:
-        assert "broken.gguf" in str(error)
+        assert all(get(name).size for name in tensor_shapes(gguf_config(file)))
 
 
 # The embedded encoder: real weights.
@@ -265,7 +266,6 @@ def test_states_match_transformers(smollm2, prompts):
         rms_norm_eps=config.rms_norm_eps,
         rope_parameters={"rope_type": "default", "rope_theta": config.rope_theta},
         max_position_embeddings=config.max_positions,
-        attn_implementation="eager",
     )
     with torch.device("meta"):  # no random weights to draw
         reference = LlamaModel(reference_config).eval()

@@ -146,6 +146,10 @@ def gguf_config(file: GgufFile) -> DecoderConfig:
         },
         where,
     )
+    if config.num_layers > len(file.tensors):  # before anything is listed per layer
+        raise UserError(
+            f"{where}: {kind}.block_count is {config.num_layers}, but there are {len(file.tensors)} tensors"
+        )
     rotated = meta.get(f"{kind}.rope.dimension_count", config.head_dim)
     if rotated != config.head_dim:
         raise UserError(f"{where}: {rotated} of {config.head_dim} dimensions are rotated; only all is supported")
