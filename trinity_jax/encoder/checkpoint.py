@@ -63,7 +63,7 @@ def checkpoint_folder(source: str, revision: str | None = None) -> Path:
     Raises:
         UserError: neither a folder nor a hub id that can be reached.
     """
-    if Path(source).is_dir():
+    if source and Path(source).is_dir():
         return Path(source)
     if not re.fullmatch(r"[A-Za-z0-9][\w.-]*/[\w.-]+", source):
         raise UserError(f"encoder.source: expected `embedded`, a .gguf file, a folder or a hub id, got {source!r}")
@@ -191,8 +191,8 @@ def _weight_files(folder: Path) -> tuple[list[Path], Any]:
     if not index.is_file():
         raise UserError(f"{folder}: expected {WEIGHTS} or {INDEX}, found neither")
     names = _read_json(index).get("weight_map")
-    if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
-        raise UserError(f"{index}: expected weight_map, a mapping from tensor to file")
+    if not isinstance(names, dict) or not all(isinstance(n, str) and Path(n).name == n for n in names.values()):
+        raise UserError(f"{index}: expected weight_map, a mapping from tensors to file names in the same folder")
     files = [folder / name for name in sorted(set(names.values()))]
     if lost := [file.name for file in files if not file.is_file()]:
         raise UserError(f"{folder}: {INDEX} names shards that are not there: {', '.join(lost)}")

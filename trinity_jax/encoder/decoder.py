@@ -37,7 +37,7 @@ class RopeScaling(NamedTuple):
     factor: float
     low_freq_factor: float
     high_freq_factor: float
-    original_max_positions: int
+    original_max_positions: float
 
 
 @dataclass(frozen=True)
@@ -332,6 +332,12 @@ def _from_hf(config: Mapping[str, Any], where: str) -> DecoderConfig:
             raise UserError(f"{where}: {key}: expected a positive integer, got {value!r}")
         return value
 
+    def number(values: Mapping[str, Any], key: str, default: float | None = None) -> float:
+        value = values.get(key, default)
+        if not isinstance(value, int | float) or isinstance(value, bool) or value <= 0:
+            raise UserError(f"{where}: {key}: expected a positive number, got {value!r}")
+        return float(value)
+
     def refuse(key: str, came: Any, supported: str) -> None:
         raise UserError(f"{where}: {key}: only {supported} is supported, got {came!r}")
 
@@ -354,8 +360,17 @@ def _from_hf(config: Mapping[str, Any], where: str) -> DecoderConfig:
         raise UserError(f"{where}: head_dim: rotary positions need an even number, got {head_dim}")
 
     parameters = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    if parameters.get("partial_rotary_factor", config.get("partial_rotary_factor", 1.0)) != 1.0:
-        refuse("partial_rotary_factor", parameters.get("partial_rotary_factor"), "1.0")
+    if not isinstance(parameters, Mapping):
+        raise UserError(f"{where}: rope_parameters or rope_scaling: expected a mapping, got {parameters!r}")
+    given = {**config, **parameters}
+    if (share := given.get("partial_rotary_factor", 1.0)) != 1.0:
+        refuse("partial_rotary_factor", share, "1.0")
+    scaling, kind_of_rope = None, parameters.get("rope_type", parameters.get("type", "default"))
+    if kind_of_rope not in ("default", "llama3"):
+        refuse("rope_type", kind_of_rope, "default or llama3")
+    if kind_of_rope == "llama3":
+        keys = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
+        scaling = RopeScaling(*(number(parameters, key) for key in keys))
     return DecoderConfig(
         vocab_size=whole("vocab_size"),
         hidden_size=hidden_size,
@@ -364,28 +379,11 @@ def _from_hf(config: Mapping[str, Any], where: str) -> DecoderConfig:
         num_heads=heads,
         num_kv_heads=kv_heads,
         head_dim=head_dim,
-        rope_theta=float(parameters.get("rope_theta", config.get("rope_theta", 10_000.0))),
-        rms_norm_eps=float(config.get("rms_norm_eps", 1e-6)),
+        rope_theta=number(given, "rope_theta", 10_000.0),
+        rms_norm_eps=number(config, "rms_norm_eps", 1e-6),
         qk_norm=kind == "qwen3",
         qkv_bias=kind == "qwen2",
         tie_embeddings=bool(config.get("tie_word_embeddings", False)),
         max_positions=whole("max_position_embeddings", 32_768),
-        rope_scaling=_rope_scaling(parameters, where),
+        rope_scaling=scaling,
     )
-
-
-def _rope_scaling(parameters: Mapping[str, Any], where: str) -> RopeScaling | None:
-    kind = parameters.get("rope_type", parameters.get("type", "default"))
-    if kind == "default":
-        return None
-    if kind != "llama3":
-        raise UserError(f"{where}: rope_type: only default and llama3 are supported, got {kind!r}")
-    try:
-        return RopeScaling(
-            float(parameters["factor"]),
-            float(parameters["low_freq_factor"]),
-            float(parameters["high_freq_factor"]),
-            int(parameters["original_max_position_embeddings"]),
-        )
-    except KeyError as error:
-        raise UserError(f"{where}: rope_type llama3 needs {error.args[0]}") from error
