@@ -55,7 +55,7 @@ def test_all_equal_share_everything():
 
 
 def test_without_ties_these_are_evosax_weights():
-    params = Sep_CMA_ES(32, jnp.zeros(50)).default_params
+    params = Sep_CMA_ES(32, jnp.zeros(10)).default_params
     fitness = jnp.asarray(np.random.default_rng(0).permutation(32).astype(np.float32))
     ours = tie_averaged_weights(POPULATION, fitness, STATE, params)
     theirs = weights_fitness_shaping_fn(POPULATION, fitness, STATE, params)

@@ -123,7 +123,7 @@ def test_learning_rates_of_a_huge_population_are_capped():
 
 
 def test_without_repairs_this_is_evosax_bit_for_bit():
-    n, P = 20, 12
+    n, P = 10, 8
     strategy = make(n, population=P, sigma0=0.7, repairs=AS_IS)
     state = strategy.init(KEY, jnp.full(n, 3.0))
     raw = Sep_CMA_ES(P, jnp.zeros(n))
@@ -254,3 +254,15 @@ def test_a_run_compiles_once_and_strategies_share_it(monkeypatch):
         strategy = make(11, population=8, sigma0=sigma0)
         evolve(strategy, strategy.init(KEY), 3, lambda X: -sphere(X))
     assert len(traces) == 1
+
+
+def test_a_whole_run_can_be_one_scan():
+    strategy = make(10, population=8, sigma0=0.5)
+
+    def generation(state, key):
+        X, state = strategy.ask(state, key)
+        return strategy.tell(state, X, -sphere(X - 1), key), strategy.sigma(state)
+
+    state, sigma = jax.jit(lambda key: jax.lax.scan(generation, strategy.init(key), jax.random.split(key, 100)))(KEY)
+    assert sigma.shape == (100,)
+    np.testing.assert_allclose(strategy.mean(state), 1, atol=0.05)

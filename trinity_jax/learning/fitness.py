@@ -33,7 +33,7 @@ def fitness(
     """Mean reward + a * entropy of chosen models - b * mean share of the K calls used - c * mean cost.
 
     All means are over episodes with a reward. The weights a, b, c are 0 by default, which leaves the paper's fitness;
-    the released run had a = 0.15 and b = 0.1 (trinity.md section 6).
+    the released run had a = 0.15 and b = 0.1.
 
     Args:
         settings: the weights a, b, c.

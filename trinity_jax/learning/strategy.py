@@ -6,6 +6,7 @@ from functools import lru_cache
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from evosax.algorithms.distribution_based.sep_cma_es import Params, State
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
@@ -26,7 +27,7 @@ class Strategy:
         n: length of the flat vector.
 
     Attributes:
-        population: P, candidates per generation: as set, or ceil(4 + 3 ln n) (trinity.md section 6).
+        population: P, candidates per generation: as set, or ceil(4 + 3 ln n), the paper's.
         params: the constants of the strategy by their usual names.
 
     Example:
@@ -56,12 +57,12 @@ class Strategy:
         Raises:
             UserError: ``mean`` is not a vector of length n, or not finite.
         """
-        mean = jnp.zeros(self.n) if mean is None else jnp.asarray(mean, dtype=float)
-        if mean.shape != (self.n,):
-            raise UserError(f"start of the evolution: expected a vector of shape ({self.n},), got {mean.shape}")
-        if not bool(jnp.all(jnp.isfinite(mean))):
+        start = np.zeros(self.n) if mean is None else np.asarray(mean, dtype=float)
+        if start.shape != (self.n,):
+            raise UserError(f"start of the evolution: expected a vector of shape ({self.n},), got {start.shape}")
+        if not np.isfinite(start).all():
             raise UserError("start of the evolution: expected finite numbers, got NaN or infinity")
-        return _strong(self._algorithm.init(key, mean, self.params))
+        return _strong(self._algorithm.init(key, jnp.asarray(start, dtype=float), self.params))
 
     def ask(self, state: State, key: PRNGKeyArray) -> tuple[Float[Array, "P n"], State]:
         """Candidates of the next generation, and the state that `tell` expects with them."""
