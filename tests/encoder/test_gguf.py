@@ -250,6 +250,7 @@ def test_real_weights_speak_english_only_with_rows_in_place(smollm2, prompts):
 
 def test_states_match_transformers(smollm2, prompts):
     torch = pytest.importorskip("torch")
+    torch.set_num_threads(1)  # its threads spin against XLA's: 40 times slower on two cores
     from transformers import LlamaConfig, LlamaModel
     from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
@@ -278,4 +279,5 @@ def test_states_match_transformers(smollm2, prompts):
         ours = states(smollm2, jnp.asarray(np.pad(ids, (0, T - len(ids)))))[: len(ids)]
         with torch.no_grad():
             theirs = reference(torch.from_numpy(ids).long()[None]).last_hidden_state[0].numpy()
-        np.testing.assert_allclose(np.asarray(ours), theirs, atol=1e-4)
+        # 9e-5 was measured, at a first token whose state reaches 34: the relative part covers other processors.
+        np.testing.assert_allclose(np.asarray(ours), theirs, rtol=1e-5, atol=1e-4)
