@@ -1,11 +1,26 @@
 """Episodes to rewards: every episode runs on its own, decisions and calls wait for nobody else."""
 
-from dataclasses import dataclass
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
-from trinity_jax.episode.episode import EpisodeState
-from trinity_jax.pool.reply import Reply
-from trinity_jax.rollout.decide import Decision, EpisodeKey
-from trinity_jax.tasks.question import Grade
+from trinity_jax.config import EpisodeSettings
+from trinity_jax.episode.episode import (
+    End,
+    EpisodeState,
+    Role,
+    ends_without_call,
+    messages,
+    role_for,
+    start,
+    step,
+)
+from trinity_jax.pool.pool import Pool
+from trinity_jax.pool.reply import Message, Reply
+from trinity_jax.rollout.decide import Decider, Decision, EpisodeKey
+from trinity_jax.tasks import grade
+from trinity_jax.tasks.question import Grade, Question
 
 
 @dataclass(frozen=True)
@@ -18,3 +33,60 @@ class EpisodeResult:
     state: EpisodeState
     decisions: tuple[Decision, ...]
     replies: tuple[Reply, ...]
+
+
+async def rollout(
+    keys: Sequence[EpisodeKey],
+    questions: Sequence[Question],
+    decider: Decider,
+    pool: Pool,
+    settings: EpisodeSettings,
+    scope: str,
+) -> list[EpisodeResult]:
+    """Play one episode per key, all at once; results in the order of ``keys`` whatever the order of replies.
+
+    Args:
+        keys: which episodes; ``key.question`` indexes ``questions``.
+        questions: the question set.
+        decider: chooses (model, role) at each turn.
+        pool: answers the calls; equal calls of the same ``scope`` are shared.
+        settings: the protocol.
+        scope: part of every call's identity (``pool.reply.Call.scope``).
+    """
+    return list(await asyncio.gather(*(play(k, questions[k.question], decider, pool, settings, scope) for k in keys)))
+
+
+async def play(
+    key: EpisodeKey, question: Question, decider: Decider, pool: Pool, settings: EpisodeSettings, scope: str
+) -> EpisodeResult:
+    """Play one episode to its end and grade the latest Worker response."""
+    state = start(question.prompt)
+    decisions: list[Decision] = []
+    replies: list[Reply] = []
+    made_before: Counter[tuple[int, Role, tuple[Message, ...]]] = Counter()
+    while state.end is None:
+        decision = await decider.decide(key, state)
+        decisions.append(decision)
+        role = role_for(state, decision.role)
+        if ends_without_call(state, role):
+            state = replace(state, end=End.NO_RESPONSE)
+            break
+        prompt = tuple(Message(*message) for message in messages(state, role))
+        call = (decision.model, role, prompt)
+        reply = await pool.call(
+            decision.model, role.value, prompt, scope=scope, repeat=key.repeat, occurrence=made_before[call]
+        )
+        made_before[call] += 1
+        replies.append(reply)
+        state = step(state, decision.model, role, reply.text if reply.outcome.gradable else None, settings)
+    reward, grade = _reward(question, state, settings)
+    return EpisodeResult(key, reward, grade, state, tuple(decisions), tuple(replies))
+
+
+def _reward(question: Question, state: EpisodeState, settings: EpisodeSettings) -> tuple[float | None, Grade | None]:
+    if state.end is End.FAILED:
+        return None, None
+    if state.response is None:
+        return 0.0, Grade.UNDECIDED
+    graded = grade(question, state.response, settings.strict_answer_tag)
+    return float(graded is Grade.RIGHT), graded

@@ -1,0 +1,122 @@
+"""Decisions that wait go together into one jitted call; no barrier between turns, questions or candidates."""
+
+import asyncio
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Literal, NamedTuple
+
+from trinity_jax.config import EpisodeSettings
+from trinity_jax.coordinator.population import Choice, PopulationEncoder, Row
+from trinity_jax.encoder.text import Router
+from trinity_jax.episode.episode import ROLES, EpisodeState, Role, allowed_roles
+from trinity_jax.episode.transcript import view
+from trinity_jax.pool.journal import DecisionKey, DecisionRow, Journal
+from trinity_jax.rollout.decide import Decision, EpisodeKey
+
+
+class _Waiting(NamedTuple):
+    key: DecisionKey
+    row: Row
+    answer: "asyncio.Future[Decision]"
+
+
+class Batcher:
+    """The coordinator as a ``Decider``: reads the transcript, waits for company, chooses on the device.
+
+    Greedy: while one jitted call runs, whoever becomes ready waits for the next; there is no time window. A decision
+    that the journal holds is read instead of computed, so a resumed generation goes the same way even where sums differ
+    in the last bits; decisions are recorded before the calls that follow from them.
+
+    Args:
+        population: with the generation's candidates loaded; ``EpisodeKey.candidate`` counts them.
+        router: text to token ids.
+        episode: the protocol.
+        journal: where decisions are looked up and recorded.
+        shared_keys: common random numbers: candidates share the keys of their choices.
+
+    Attributes:
+        mode: ``sample`` or ``argmax``.
+    """
+
+    def __init__(
+        self,
+        population: PopulationEncoder,
+        router: Router,
+        episode: EpisodeSettings,
+        journal: Journal,
+        shared_keys: bool = True,
+    ):
+        self.mode: Literal["sample", "argmax"] = "sample"
+        self._seconds = 0.0
+        self._population = population
+        self._router = router
+        self._episode = episode
+        self._journal = journal
+        self._shared_keys = shared_keys
+        self._recorded: dict[DecisionKey, DecisionRow] = {}
+        self._waiting: list[_Waiting] = []
+        self._worker: asyncio.Task[None] | None = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="decide")
+
+    def recall(self, generation: int) -> None:
+        """Hold the decisions that the journal has of this generation, and those of no other."""
+        self._recorded = self._journal.decisions(generation)
+
+    async def decide(self, key: EpisodeKey, state: EpisodeState) -> Decision:
+        """One decision for turn ``len(state.turns)``, together with whoever else waits for one."""
+        generation, candidate, question, repeat = key
+        turn = len(state.turns)
+        where = (generation, candidate, question, repeat, turn)
+        known = self._recorded.get(where)
+        if known is not None:
+            return Decision(known.model, Role(known.role), known.model_probs, known.role_probs)
+        row = Row(
+            candidate,
+            self._router.ids(view(state, self._episode.transcript)),
+            (generation, 0 if self._shared_keys else candidate, question, repeat, turn),
+            allowed_roles(state, self._episode.verifier_needs_response),
+        )
+        answer: asyncio.Future[Decision] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Waiting(where, row, answer))
+        if self._worker is None or self._worker.done():
+            self._worker = asyncio.create_task(self._serve())
+        return await answer
+
+    def take_seconds(self) -> float:
+        """Time spent in jitted calls since this was last asked."""
+        seconds, self._seconds = self._seconds, 0.0
+        return seconds
+
+    def close(self) -> None:
+        """Let the thread go."""
+        self._thread.shutdown(cancel_futures=True)
+
+    async def _serve(self) -> None:
+        loop = asyncio.get_running_loop()
+        while self._waiting:
+            # Once round the loop: replies that have already arrived bring their episodes along.
+            await asyncio.sleep(0)
+            batch, self._waiting = self._waiting, []
+            try:
+                choices = await loop.run_in_executor(self._thread, self._choose, [w.row for w in batch])
+            except BaseException as error:
+                for waiting in batch:
+                    if not waiting.answer.done():
+                        waiting.answer.set_exception(error)
+                raise
+            self._journal.record_decisions(_record(w.key, c) for w, c in zip(batch, choices, strict=True))
+            for waiting, choice in zip(batch, choices, strict=True):
+                if not waiting.answer.done():
+                    waiting.answer.set_result(
+                        Decision(choice.model, ROLES[choice.role], choice.model_probs, choice.role_probs)
+                    )
+
+    def _choose(self, rows: list[Row]) -> list[Choice]:
+        started = time.perf_counter()
+        choices = self._population.decide(rows, self.mode)
+        self._seconds += time.perf_counter() - started
+        return choices
+
+
+def _record(key: DecisionKey, choice: Choice) -> DecisionRow:
+    return DecisionRow(*key, choice.model, ROLES[choice.role], choice.model_probs, choice.role_probs, choice.h_hash)

@@ -1,0 +1,114 @@
+"""The run folder: what is in it, how it is begun and taken up again. Every file is replaced whole or appended to."""
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from trinity_jax import config
+from trinity_jax.config import Settings
+from trinity_jax.errors import UserError
+
+# What may differ between a run and its resumption: caps and the final report. All else would change the numbers.
+_MAY_CHANGE = ("budget", "evaluation")
+
+
+class RunFolder:
+    """Paths of one run, and the only code that writes its small files."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.config = path / "config.yaml"
+        self.journal = path / "journal.sqlite"
+        self.readout = path / "readout.safetensors"
+        self.checkpoints = path / "checkpoints"
+        self.metrics = path / "metrics.jsonl"
+        self.transcripts = path / "transcripts.jsonl"
+        self.summary = path / "summary.json"
+        self.coordinator = path / "coordinator"
+
+    @classmethod
+    def checked(cls, path: Path) -> "RunFolder":
+        """Where a new run may go; nothing is written.
+
+        Raises:
+            UserError: the folder holds something already.
+        """
+        if path.exists() and not path.is_dir():
+            raise UserError(f"{path}: expected a folder, found a file")
+        if path.is_dir() and any(path.iterdir()):
+            hint = "add --resume to go on with it, or" if (path / "config.yaml").exists() else "it holds no run;"
+            raise UserError(f"{path}: not empty; {hint} name another --run-dir")
+        return cls(path)
+
+    @classmethod
+    def begin(cls, path: Path, settings: Settings) -> "RunFolder":
+        """A new run in a new or empty folder.
+
+        Raises:
+            UserError: the folder holds something already, or cannot be made.
+        """
+        folder = cls.checked(path)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"{path}: cannot be made ({error.strerror})") from error
+        partial = folder.config.with_suffix(".partial")
+        config.dump(settings, partial)
+        partial.replace(folder.config)
+        return folder
+
+    @classmethod
+    def resume(cls, path: Path, settings: Settings) -> "RunFolder":
+        """The folder of a run that was stopped.
+
+        Raises:
+            UserError: no run there, or one with other settings (caps and evaluation may differ).
+        """
+        folder = cls(path)
+        if not folder.config.exists():
+            raise UserError(f"{path}: no run to resume (no config.yaml)")
+        before, now = (s.model_dump(mode="json") for s in (config.load(folder.config), settings))
+        changed = [key for key in now if key not in _MAY_CHANGE and now[key] != before[key]]
+        if changed:
+            raise UserError(
+                f"{path}: cannot resume with other settings than the run's; changed: {', '.join(changed)} "
+                f"(only {' and '.join(_MAY_CHANGE)} may differ)"
+            )
+        return folder
+
+    def append_metrics(self, line: Mapping[str, Any]) -> None:
+        """One generation's line, on disk when this returns."""
+        with self.metrics.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line, allow_nan=False) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def cut_metrics(self, generation: int) -> None:
+        """Drop lines of ``generation`` and later, which are about to be written again, and a half-written last one."""
+        if not self.metrics.exists():
+            return
+        kept = []
+        for text in self.metrics.read_text(encoding="utf-8").splitlines():
+            try:
+                line = json.loads(text)
+            except json.JSONDecodeError:
+                break
+            if line["generation"] < generation:
+                kept.append(text + "\n")
+        _replace(self.metrics, "".join(kept))
+
+    def write_summary(self, summary: Mapping[str, Any]) -> None:
+        """The run's result."""
+        _replace(self.summary, json.dumps(summary, indent=2, allow_nan=False) + "\n")
+
+    def write_transcripts(self, lines: Iterable[Mapping[str, Any]]) -> None:
+        """Episodes to read."""
+        _replace(self.transcripts, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+
+
+def _replace(path: Path, text: str) -> None:
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)

@@ -1,0 +1,93 @@
+"""What one generation did, as the line of metrics.jsonl and as arrays for the fitness."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from trinity_jax.episode.episode import ROLES
+from trinity_jax.pool.pool import Counters
+from trinity_jax.rollout.engine import EpisodeResult
+from trinity_jax.tasks.question import Grade, Question
+
+
+class Outcomes(NamedTuple):
+    """A generation's episodes as arrays. ``rewards`` has NaN where an episode could not be completed."""
+
+    rewards: Float[np.ndarray, "P R"]
+    model_counts: Int[np.ndarray, "P L"]
+    calls: Int[np.ndarray, "P R"]
+    costs: Float[np.ndarray, "P R"]
+
+
+def outcomes(results: Sequence[EpisodeResult], population: int, models: int) -> Outcomes:
+    """Arrays from results that stand candidate by candidate, equally many each."""
+    shape = (population, len(results) // population)
+    counts = np.zeros((population, models), int)
+    for result in results:
+        for turn in result.state.turns:
+            counts[result.key.candidate, turn.model] += 1
+    return Outcomes(
+        np.array([np.nan if r.reward is None else r.reward for r in results]).reshape(shape),
+        counts,
+        np.array([len(r.replies) for r in results]).reshape(shape),
+        np.array([sum(reply.cost for reply in r.replies) for r in results]).reshape(shape),
+    )
+
+
+def choice_shares(
+    results: Sequence[EpisodeResult], questions: Sequence[Question], names: Sequence[str]
+) -> dict[str, Any]:
+    """Share of each model (over all, and by kind of question) and of each role among the turns taken."""
+    models: Counter[str] = Counter()
+    roles: Counter[str] = Counter()
+    by_kind: dict[str, Counter[str]] = {question.kind: Counter() for question in questions}
+    for result in results:
+        kind = questions[result.key.question].kind
+        for turn in result.state.turns:
+            models[names[turn.model]] += 1
+            by_kind[kind][names[turn.model]] += 1
+            roles[turn.role.value] += 1
+    return {
+        "model_share": _shares(models, names),
+        "role_share": _shares(roles, [role.value for role in ROLES]),
+        "model_share_by_kind": {kind: _shares(count, names) for kind, count in by_kind.items()},
+    }
+
+
+def spent(before: Counters, after: Counters) -> dict[str, Any]:
+    """Calls, tokens and cost between two readings of the pool's counters."""
+    return {
+        "calls": after.made - before.made,
+        "calls_without_sharing": after.asked - before.asked,
+        "input_tokens": after.input_tokens - before.input_tokens,
+        "output_tokens": after.output_tokens - before.output_tokens,
+        "cost": after.cost - before.cost,
+        "failures": {
+            outcome.value: count - before.failures.get(outcome, 0)
+            for outcome, count in after.failures.items()
+            if count > before.failures.get(outcome, 0)
+        },
+    }
+
+
+def failed_share(results: Sequence[EpisodeResult]) -> float:
+    """Share of episodes without a reward."""
+    return sum(r.reward is None for r in results) / len(results)
+
+
+def undecided_share(results: Sequence[EpisodeResult]) -> float:
+    """Share of episodes whose answer could not be found or compared (they earn nothing)."""
+    return sum(r.grade is Grade.UNDECIDED for r in results) / len(results)
+
+
+def finite(value: float) -> float | None:
+    """JSON has no NaN: it becomes null."""
+    return float(value) if np.isfinite(value) else None
+
+
+def _shares(counts: Counter[str], names: Sequence[str]) -> dict[str, float]:
+    total = max(counts.total(), 1)
+    return {name: counts[name] / total for name in names}

@@ -1,0 +1,181 @@
+"""Everything a run needs, built from its settings in one place: questions, encoder, pool, read-out, strategy."""
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from trinity_jax.config import Settings
+from trinity_jax.coordinator import layout as layouts
+from trinity_jax.coordinator import readout as readouts
+from trinity_jax.coordinator.heads import Head
+from trinity_jax.coordinator.layout import Layout
+from trinity_jax.coordinator.population import PopulationEncoder
+from trinity_jax.coordinator.readout import Readout
+from trinity_jax.coordinator.transcripts import TranscriptEncoder
+from trinity_jax.encoder import svf
+from trinity_jax.encoder.checkpoint import load_checkpoint
+from trinity_jax.encoder.decoder import cut
+from trinity_jax.encoder.text import Router
+from trinity_jax.encoder.tokenizer import load_tokenizer
+from trinity_jax.episode.episode import start, step
+from trinity_jax.episode.transcript import view
+from trinity_jax.errors import UserError
+from trinity_jax.evaluation.deciders import RandomPolicy
+from trinity_jax.evaluation.scores import episode_keys
+from trinity_jax.learning.strategy import Strategy
+from trinity_jax.pool.client import OpenAIChat, open_session, sampling_of
+from trinity_jax.pool.journal import Journal
+from trinity_jax.pool.ledger import Ledger
+from trinity_jax.pool.pool import Pool, Seat
+from trinity_jax.pool.simulated import SimulatedModel, SimulatedQuestion
+from trinity_jax.rollout.batcher import Batcher
+from trinity_jax.rollout.engine import EpisodeResult, rollout
+from trinity_jax.tasks.jsonl import Tasks, load_tasks
+from trinity_jax.training.folder import RunFolder
+
+WARM_UP = 3_000_000
+"""Stands in for the generation in the keys of the episodes that the read-out is fitted on."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """What is trained, without anything that costs a call: questions, encoder, vector layout, strategy.
+
+    Attributes:
+        checkpoint: hash of the encoder's weights.
+        layout: of the evolved vector.
+    """
+
+    tasks: Tasks
+    checkpoint: str
+    router: Router
+    encoder: TranscriptEncoder
+    head: Head
+    layout: Layout
+    strategy: Strategy
+
+
+@dataclass(frozen=True)
+class Rig:
+    """A model wired to its pool and run folder."""
+
+    settings: Settings
+    folder: RunFolder
+    model: Model
+    pool: Pool
+    readout: Readout
+    population: PopulationEncoder
+    batcher: Batcher
+
+
+def build_model(settings: Settings) -> Model:
+    """Load questions, weights and tokenizer, and lay out the vector.
+
+    Raises:
+        UserError: whatever is wrong with any of them.
+    """
+    tasks = load_tasks(settings.tasks)
+    source, revision = settings.encoder.source, settings.encoder.revision
+    decoder, checkpoint = load_checkpoint(source, dtype=jnp.dtype(settings.encoder.dtype), revision=revision)
+    if settings.encoder.layers is not None:
+        decoder = cut(decoder, settings.encoder.layers)
+    names = settings.pool.names
+    router = Router(load_tokenizer(source, revision), settings.encoder, len(names))
+    sizes = {name: svf.rank(name, decoder.config) for name in svf.targets(settings.svf, decoder.config)}
+    kind, width = settings.readout.kind, decoder.config.hidden_size
+    blocks = settings.head.blocks if settings.head.kind == "block_diagonal" else 1
+    head = Head(len(names) + 3, settings.readout.k if kind == "whitened" else width, blocks)
+    layout = layouts.build(sizes, settings.svf.scale, head, names, settings.readout.bias and kind != "raw")
+    strategy = Strategy(settings.learning, layout.size)
+    encoder = TranscriptEncoder(decoder, settings.svf, settings.encoder, strategy.population)
+    return Model(tasks, checkpoint, router, encoder, head, layout, strategy)
+
+
+@asynccontextmanager
+async def rigged(settings: Settings, folder: RunFolder, model: Model) -> AsyncIterator[Rig]:
+    """Open the journal and the pool and fit or read the read-out; closes all of it at the end.
+
+    Raises:
+        UserError: an endpoint that cannot be reached, a journal in use, a damaged read-out.
+    """
+    async with AsyncExitStack() as stack:
+        pool = await _open_pool(settings, folder, model.tasks, stack)
+        readout = await _readout(settings, folder, model, pool)
+        population = PopulationEncoder(model.encoder, model.layout, model.head, readout, settings.seed)
+        shared_keys = settings.learning.common_random_numbers
+        batcher = Batcher(population, model.router, settings.episode, pool.journal, shared_keys)
+        stack.callback(batcher.close)
+        yield Rig(settings, folder, model, pool, readout, population, batcher)
+
+
+async def _open_pool(settings: Settings, folder: RunFolder, tasks: Tasks, stack: AsyncExitStack) -> Pool:
+    if settings.pool.kind == "simulated":
+        known = {
+            q.prompt: SimulatedQuestion(q.kind, q.answer, q.wrong, q.id)
+            for q in (*tasks.train, *tasks.validation, *tasks.test)
+        }
+        simulated = settings.pool.simulated
+        responders = [SimulatedModel(one, settings.pool, known, settings.seed) for one in simulated]
+        seats = [Seat("simulated", one.name, price=one.price) for one in simulated]
+    else:
+        session = await stack.enter_async_context(open_session())
+        models = settings.pool.models
+        responders = [OpenAIChat(model, session) for model in models]
+        for responder in responders:
+            await responder.check()
+        seats = [Seat(m.base_url, m.model, sampling_of(m), m.price, m.attempts) for m in models]
+    journal = Journal.open(folder.journal)
+    earlier = journal.totals()
+    ledger = Ledger(settings.budget, earlier.calls, earlier.cost)
+    return await stack.enter_async_context(Pool(responders, journal, ledger, seats))
+
+
+async def _readout(settings: Settings, folder: RunFolder, model: Model, pool: Pool) -> Readout:
+    """Fit once per run and keep: a resumed run must not depend on the last bits of a second fit."""
+    if folder.readout.exists():
+        return _load_readout(folder, model.checkpoint)
+    chosen = settings.readout
+    if chosen.kind == "raw":
+        readout = Readout()
+    else:
+        texts = [view(start(q.prompt), settings.episode.transcript) for q in model.tasks.train]
+        if chosen.source == "episodes":
+            models = len(settings.pool.names)
+            policy = RandomPolicy(models, settings.seed, settings.episode.verifier_needs_response)
+            keys = episode_keys(len(model.tasks.train), 1, generation=WARM_UP)
+            results = await rollout(keys, model.tasks.train, policy, pool, settings.episode, "warm-up")
+            texts = [text for result in results for text in _texts(result, settings)]
+        states = model.encoder.states([model.router.ids(text) for text in texts])
+        readout = readouts.fit(chosen.kind, chosen.k, states)
+    arrays = {name: np.asarray(value) for name, value in readout._asdict().items() if value is not None}
+    partial = folder.readout.with_suffix(".partial")
+    save_file(arrays, partial, metadata={"checkpoint": model.checkpoint})
+    os.replace(partial, folder.readout)
+    return readout
+
+
+def _load_readout(folder: RunFolder, checkpoint: str) -> Readout:
+    try:
+        with safe_open(folder.readout, framework="numpy") as file:
+            fitted_on = (file.metadata() or {}).get("checkpoint")
+            arrays = {name: jnp.asarray(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"{folder.readout}: not a usable read-out ({error})") from error
+    if fitted_on != checkpoint:
+        raise UserError(f"{folder.path}: the run used encoder weights {fitted_on}, this encoder has {checkpoint}")
+    return Readout(**arrays)
+
+
+def _texts(result: EpisodeResult, settings: Settings) -> list[str]:
+    """What a coordinator would have read at each turn of a finished episode."""
+    state, texts = start(result.state.prompt), []
+    for turn in result.state.turns:
+        texts.append(view(state, settings.episode.transcript))
+        state = step(state, turn.model, turn.role, turn.text, settings.episode)
+    return texts or [view(state, settings.episode.transcript)]

@@ -1,0 +1,105 @@
+"""The main job from settings to result: evolve, compare on held-out questions, export, report."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.markup import escape
+
+from trinity_jax.config import Settings
+from trinity_jax.coordinator.export import save_coordinator
+from trinity_jax.evaluation import table
+from trinity_jax.evaluation.baselines import compare
+from trinity_jax.evaluation.scores import episode_keys
+from trinity_jax.report import write_report
+from trinity_jax.rollout.engine import EpisodeResult
+from trinity_jax.tasks.question import Question
+from trinity_jax.training.folder import RunFolder
+from trinity_jax.training.loop import HELD_OUT, evolve, play
+from trinity_jax.training.rig import Rig, build_model, rigged
+
+_TRANSCRIPTS = 24
+
+
+def train(settings: Settings, run_dir: Path, *, resume: bool, console: Console) -> dict[str, Any]:
+    """Run or resume one run; returns what summary.json holds.
+
+    Raises:
+        UserError: bad settings or files, endpoints that fail, a spent budget. What was paid for is in the journal.
+    """
+    started = time.perf_counter()
+    # Checked first and again below: the model takes seconds to load, and bad input must not leave a run folder behind.
+    folder = RunFolder.resume(run_dir, settings) if resume else RunFolder.checked(run_dir)
+    model = build_model(settings)
+    if not resume:
+        folder = RunFolder.begin(run_dir, settings)
+    console.print(f"run folder {escape(str(run_dir))}, n = {model.layout.size}, population {model.strategy.population}")
+    with asyncio.Runner() as runner:
+        context = rigged(settings, folder, model)
+        rig = runner.run(context.__aenter__())
+        try:
+            mean = evolve(rig, runner, console)
+            summary = _finish(rig, runner, mean, console)
+        finally:
+            runner.run(context.__aexit__(None, None, None))
+    summary |= {"seconds": time.perf_counter() - started}
+    folder.write_summary(summary)
+    console.print(f"report: {escape(str(write_report(run_dir)))}")
+    return summary
+
+
+def _finish(rig: Rig, runner: asyncio.Runner, mean: np.ndarray, console: Console) -> dict[str, Any]:
+    """Held-out episodes of the mean, the baselines beside it, the coordinator folder, episodes to read."""
+    settings, tasks = rig.settings, rig.model.tasks
+    rig.population.load(mean[None])
+    keys = episode_keys(len(tasks.test), settings.evaluation.repeats, generation=HELD_OUT)
+    results = runner.run(play(rig, keys, tasks.test, "evaluation", settings.policy.evaluate))
+    model = rig.model
+    save_coordinator(rig.folder.coordinator, settings, model.checkpoint, model.layout, model.head, rig.readout, mean)
+    rig.folder.write_transcripts(_transcripts(results, tasks.test, settings.pool.names))
+    comparison = runner.run(compare(results, tasks.train, tasks.test, rig.pool, settings))
+    rows = comparison.rows(settings.evaluation.bootstrap, settings.seed)
+    summary = comparison.summary(rows)
+    console.print(table.render(rows))
+    console.print(summary["verdict"], highlight=False)
+    strategy, generations = rig.model.strategy, settings.learning.generations
+    return summary | {
+        "calls": rig.pool.ledger.calls,
+        "calls_without_sharing": rig.pool.counters.asked,
+        "cost": rig.pool.ledger.spent,
+        "distinct_transcripts": rig.population.distinct_transcripts,
+        "transcripts_cut": rig.model.router.cuts,
+        "compilations": rig.population.compilations,
+        "n": rig.model.layout.size,
+        "c_mu_times_generations": strategy.c_mu * generations,
+        "wrong_concentration": settings.pool.wrong_concentration if settings.pool.simulated else None,
+    }
+
+
+def _transcripts(
+    results: Sequence[EpisodeResult], questions: Sequence[Question], names: Sequence[str]
+) -> list[dict[str, Any]]:
+    """The first repeat of a few questions, spread over the set."""
+    first = [result for result in results if result.key.repeat == 0]
+    lines = []
+    for result in first[:: max(1, len(first) // _TRANSCRIPTS)][:_TRANSCRIPTS]:
+        question = questions[result.key.question]
+        lines.append(
+            {
+                "question": question.prompt,
+                "kind": question.kind,
+                "answer": question.answer,
+                "reward": result.reward,
+                "grade": result.grade,
+                "end": result.state.end,
+                "turns": [
+                    {"model": names[t.model], "role": t.role, "text": t.text, "verdict": t.verdict}
+                    for t in result.state.turns
+                ],
+            }
+        )
+    return lines
