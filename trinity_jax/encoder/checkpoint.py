@@ -68,11 +68,11 @@ def checkpoint_folder(source: str, revision: str | None = None) -> Path:
     if not re.fullmatch(r"[A-Za-z0-9][\w.-]*/[\w.-]+", source):
         raise UserError(f"encoder.source: expected `embedded`, a .gguf file, a folder or a hub id, got {source!r}")
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError
+    from huggingface_hub.errors import HTTPError
 
     try:
         return Path(snapshot_download(source, revision=revision, allow_patterns=list(PATTERNS)))
-    except (OSError, HfHubHTTPError, ValueError) as error:
+    except (OSError, HTTPError, ValueError) as error:
         pinned = f" --revision {revision}" if revision else ""
         raise UserError(
             f"encoder.source: {source!r} is no folder here, and the Hugging Face hub did not give it "
