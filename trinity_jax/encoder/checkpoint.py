@@ -68,7 +68,9 @@ def checkpoint_folder(source: str, revision: str | None = None) -> Path:
     if not re.fullmatch(r"[A-Za-z0-9][\w.-]*/[\w.-]+", source):
         raise UserError(f"encoder.source: expected `embedded`, a .gguf file, a folder or a hub id, got {source!r}")
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HTTPError
+
+    # Comes from requests, httpx or httpx2, by version of the hub's client.
+    from huggingface_hub.errors import HTTPError  # pyright: ignore[reportPrivateImportUsage]
 
     try:
         return Path(snapshot_download(source, revision=revision, allow_patterns=list(PATTERNS)))
