@@ -296,6 +296,10 @@ class Settings(_Settings):
             raise ValueError(
                 "head.kind: block_diagonal needs readout.kind: raw or centred (folding would mix the blocks)"
             )
+        if self.readout.kind == "whitened" and self.readout.source == "questions" and self.readout.k >= self.tasks.train:
+            raise ValueError(
+                f"readout.k: {self.readout.k} directions need more than tasks.train: {self.tasks.train} questions"
+            )
         if self.learning.questions > self.tasks.train:
             raise ValueError(
                 f"learning.questions: {self.learning.questions} is more than tasks.train: {self.tasks.train}"

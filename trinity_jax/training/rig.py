@@ -89,6 +89,8 @@ def build_model(settings: Settings) -> Model:
     router = Router(load_tokenizer(source, revision), settings.encoder, len(names))
     sizes = {name: svf.rank(name, decoder.config) for name in svf.targets(settings.svf, decoder.config)}
     kind, width = settings.readout.kind, decoder.config.hidden_size
+    if kind == "whitened" and settings.readout.k > width:
+        raise UserError(f"readout.k: this encoder's states have {width} directions, got {settings.readout.k}")
     blocks = settings.head.blocks if settings.head.kind == "block_diagonal" else 1
     head = Head(len(names) + 3, settings.readout.k if kind == "whitened" else width, blocks)
     layout = layouts.build(sizes, settings.svf.scale, head, names, settings.readout.bias and kind != "raw")

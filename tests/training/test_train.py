@@ -1,0 +1,144 @@
+import hashlib
+import json
+import sqlite3
+
+import numpy as np
+import pytest
+from rich.console import Console
+from safetensors.numpy import load_file
+from tests.tiny import make_encoder, tiny_run
+
+from trinity_jax import cli, config
+from trinity_jax.coordinator.export import load_coordinator
+from trinity_jax.errors import UserError
+from trinity_jax.training.train import train
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory):
+    return make_encoder(tmp_path_factory.mktemp("tiny") / "encoder")
+
+
+def run(folder, settings, resume=False):
+    return train(config.parse(settings, "test"), folder, resume=resume, console=Console(quiet=True))
+
+
+def vector(folder):
+    return load_coordinator(folder / "coordinator").vector
+
+
+def paid(folder):
+    with sqlite3.connect(folder / "journal.sqlite") as connection:
+        return connection.execute("SELECT COUNT(*), COUNT(DISTINCT key) FROM calls").fetchone()
+
+
+@pytest.fixture(scope="module")
+def finished(encoder, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "finished"
+    return folder, run(folder, tiny_run(encoder))
+
+
+def test_a_run_leaves_what_it_promises(finished):
+    folder, summary = finished
+    for name in ("config.yaml", "metrics.jsonl", "summary.json", "report.html", "coordinator", "journal.sqlite"):
+        assert (folder / name).exists(), name
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert [line["generation"] for line in lines] == [0, 1, 2]
+    assert [line["validation_accuracy"] is None for line in lines] == [True, False, False]
+    assert json.loads((folder / "summary.json").read_text()) == summary
+    needed = {
+        "coordinator_accuracy", "fixed_policy_accuracy", "best_single_equal_calls", "paired_diff_fixed", "ci_low",
+        "ci_high", "calls", "calls_without_sharing", "distinct_transcripts", "compilations", "seconds",
+    }  # fmt: skip
+    assert needed <= summary.keys()
+
+
+def test_no_call_is_paid_twice_and_sharing_saves_some(finished):
+    folder, summary = finished
+    calls, different = paid(folder)
+    assert calls == different == summary["calls"]
+    assert summary["calls_without_sharing"] > calls
+
+
+def test_few_compilations(finished):
+    # Three functions, two buckets: trunk and tip once a bucket, the choice once.
+    assert finished[1]["compilations"] <= 5
+
+
+def test_inspect_prints_the_coordinator(finished, capsys):
+    assert cli.main(["inspect", str(finished[0] / "coordinator")]) == 0
+    printed = capsys.readouterr().out
+    tensors = hashlib.sha256((finished[0] / "coordinator" / "coordinator.safetensors").read_bytes()).hexdigest()
+    for part in ("ada, bo", "linear", "whitened", tensors, str(len(vector(finished[0])))):
+        assert part in printed
+
+
+def test_same_settings_same_vector(finished, encoder, tmp_path):
+    run(tmp_path / "again", tiny_run(encoder))
+    assert np.array_equal(vector(tmp_path / "again"), vector(finished[0]))
+
+
+def test_another_seed_gives_another_run(finished, encoder, tmp_path):
+    run(tmp_path / "other", tiny_run(encoder, seed=0, evaluation__fixed_policy=False))
+    assert not np.array_equal(vector(tmp_path / "other"), vector(finished[0]))
+
+
+def test_a_cap_stops_the_run_and_a_higher_one_goes_on(finished, encoder, tmp_path):
+    folder = tmp_path / "capped"
+    with pytest.raises(UserError, match=r"budget\.calls"):
+        run(folder, tiny_run(encoder, budget={"calls": 60}))
+    assert paid(folder)[0] == 60
+    run(folder, tiny_run(encoder), resume=True)
+    assert np.array_equal(vector(folder), vector(finished[0]))
+    assert paid(folder) == paid(finished[0])
+
+
+def test_resuming_a_finished_run_pays_nothing(encoder, tmp_path):
+    folder = tmp_path / "twice"
+    settings = tiny_run(encoder, evaluation__fixed_policy=False)
+    first = run(folder, settings)
+    before, metrics = paid(folder), (folder / "metrics.jsonl").read_text()
+    again = run(folder, settings, resume=True)
+    assert paid(folder) == before
+    assert (folder / "metrics.jsonl").read_text() == metrics
+    assert again["coordinator_accuracy"] == first["coordinator_accuracy"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"readout__kind": "raw", "svf__preset": "none"},
+        {"readout__kind": "centred", "head": {"kind": "block_diagonal", "blocks": 5}},
+        {"svf__preset": "released", "readout__source": "episodes", "episode__transcript": "full"},
+        {"learning__common_random_numbers": False, "learning__step_size": "tpa", "policy": {"evaluate": "argmax"}},
+    ],
+    ids=["raw", "block-diagonal", "released", "own-questions"],
+)
+def test_every_kind_of_vector_trains(encoder, tmp_path, changes):
+    quick = {"learning__generations": 1} if "learning__step_size" not in changes else {}
+    summary = run(tmp_path / "run", tiny_run(encoder, evaluation__fixed_policy=False, **changes, **quick))
+    assert 0 <= summary["coordinator_accuracy"] <= 1
+    assert load_coordinator(tmp_path / "run" / "coordinator").vector.shape == (summary["n"],)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"readout__k": 17, "tasks__train": 30}, "readout.k: this encoder's states have 16 directions"),
+        ({"encoder": {"source": "nowhere/at/all"}}, "nowhere/at/all"),
+        ({"svf": {"preset": "custom", "matrices": ["layers.9.q"]}}, "layers.9.q"),
+        ({"head": {"kind": "block_diagonal", "blocks": 6}, "readout": {"kind": "raw"}}, "head.blocks"),
+        ({"tasks__mix": [{"kind": "tea_leaves"}]}, "tea_leaves"),
+        ({"encoder__buckets": [8]}, "encoder.buckets"),
+    ],
+)
+def test_bad_input_leaves_no_folder(encoder, tmp_path, changes, message):
+    with pytest.raises(UserError) as caught:
+        run(tmp_path / "run", tiny_run(encoder, **changes))
+    assert message in str(caught.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_exported_tensors_are_the_evolved_mean(finished):
+    tensors = load_file(finished[0] / "coordinator" / "coordinator.safetensors")
+    assert any(np.array_equal(value.ravel(), vector(finished[0])) for value in tensors.values())
