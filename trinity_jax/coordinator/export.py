@@ -1,4 +1,4 @@
-"""A trained coordinator on disk: ``coordinator.json`` says what it is, ``coordinator.safetensors`` holds the numbers."""
+"""A trained coordinator on disk: ``coordinator.json`` says what it is, ``coordinator.safetensors`` has the numbers."""
 
 import hashlib
 import os

@@ -4,6 +4,7 @@ from typing import Literal, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from trinity_jax.errors import UserError
@@ -58,9 +59,15 @@ def coordinates(readout: Readout, h: Float[Array, "*B D"]) -> Float[Array, "*B K
 
 
 def fold(
-    readout: Readout, weights: Float[Array, "O K"], bias: Float[Array, " O"] | None
+    readout: Readout, weights: ArrayLike, bias: ArrayLike | None
 ) -> tuple[Float[np.ndarray, "O D"], Float[np.ndarray, " O"] | None]:
-    r"""Write $A z + b$ as $W h + b'$ with $W = A B^\top$ and $b' = b - W \mu$; b' is None where it would be zero."""
+    r"""Write $A z + b$ as $W h + b'$ with $W = A B^\top$ and $b' = b - W \mu$; b' is None where it would be zero.
+
+    Args:
+        readout: the coordinates.
+        weights: A, [O, K].
+        bias: b, [O].
+    """
     w = np.asarray(weights, np.float64)
     w = w if readout.basis is None else w @ np.asarray(readout.basis, np.float64).T
     b = None if bias is None else np.asarray(bias, np.float64)

@@ -1,0 +1,157 @@
+"""A coordinator folder: everything comes back, and damage is named."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+
+from trinity_jax.config import parse
+from trinity_jax.coordinator.export import describe, load_coordinator, save_coordinator
+from trinity_jax.coordinator.layout import plan
+from trinity_jax.coordinator.readout import Readout, fit
+from trinity_jax.errors import UserError
+
+D = 12
+SIZES = {"layers.10.q": 4, "layers.2.q": 3}
+RNG = np.random.default_rng(0)
+STATES = RNG.normal(size=(30, D)) + 5
+
+
+def settings(**groups):
+    pool = {"kind": "simulated", "simulated": [{"name": n, "worker": {"default": 0.5}} for n in ("ann", "bob")]}
+    data = {"pool": pool, "tasks": {"mix": [{"kind": "leg_counting"}]}, "learning": {"questions": 4}}
+    svf = {"preset": "custom", "matrices": list(SIZES), "scale": 0.1}
+    return parse({**data, "svf": svf, "readout": {"k": 5}, **groups}, "test")
+
+
+@pytest.fixture
+def saved(tmp_path):
+    chosen = settings()
+    head, layout = plan(SIZES, chosen.svf.scale, chosen.head, chosen.readout, D, chosen.pool.names)
+    readout, vector = fit("whitened", 5, STATES), RNG.normal(size=layout.size)
+    folder = tmp_path / "coordinator"
+    save_coordinator(folder, chosen, "abc123", layout, head, readout, vector)
+    return folder, layout, vector, readout
+
+
+def test_round_trip(saved):
+    folder, layout, vector, readout = saved
+    coordinator = load_coordinator(folder)
+    np.testing.assert_array_equal(coordinator.vector, vector)
+    assert coordinator.vector.dtype == np.float64
+    assert coordinator.layout == layout
+    assert coordinator.description.pool == ("ann", "bob")
+    assert coordinator.description.checkpoint == "abc123"
+    for part, original in zip(coordinator.readout, readout, strict=True):
+        np.testing.assert_array_equal(part, original)
+    assert list(coordinator.deltas) == list(SIZES)
+    np.testing.assert_allclose(coordinator.deltas["layers.2.q"], 0.1 * vector[4:7], rtol=1e-6)
+    parts = layout.split(vector)
+    z = (STATES - np.asarray(readout.mean)) @ np.asarray(readout.basis)
+    expected = z @ parts["head"].T + parts["bias"]
+    assert coordinator.bias is not None
+    np.testing.assert_allclose(STATES @ coordinator.weights.T + coordinator.bias, expected, atol=1e-4)
+    assert coordinator.description.evolved_n == 7 + 5 * 5 + 5
+    assert coordinator.description.folded_n == 7 + 5 * D + 5
+
+
+def test_raw_block_diagonal_without_svf(tmp_path):
+    chosen = settings(
+        svf={}, readout={"kind": "raw"}, head={"kind": "block_diagonal", "blocks": 5}, encoder={"layers": 8}
+    )
+    head, layout = plan({}, 1.0, chosen.head, chosen.readout, D, chosen.pool.names)
+    vector = RNG.normal(size=D)
+    save_coordinator(tmp_path / "c", chosen, "abc", layout, head, Readout(), vector)
+    coordinator = load_coordinator(tmp_path / "c")
+    assert coordinator.bias is None
+    assert coordinator.deltas == {}
+    assert coordinator.readout == Readout()
+    np.testing.assert_allclose(coordinator.weights[coordinator.weights != 0], vector, rtol=1e-6)
+    text = describe(coordinator)
+    for part in ("block-diagonal, 5 blocks", "raw", "none (0 scales)", "first 8 layers", "n = 12 evolved, 60 folded"):
+        assert part in text
+
+
+def test_description_for_people(saved):
+    coordinator = load_coordinator(saved[0])
+    text = describe(coordinator)
+    for part in (
+        "ann, bob",
+        "linear, evolved in whitened, 5 directions",
+        "folds to 5 x 12 and a bias",
+        "layers.10.q",
+        "(7 scales)",
+        "abc123",
+        "n = 37 evolved, 72 folded",
+        coordinator.description.sha256,
+    ):
+        assert part in text
+
+
+def test_saving_again_replaces_and_leaves_nothing_behind(saved):
+    folder, layout, vector, readout = saved
+    chosen = settings()
+    head, _ = plan(SIZES, chosen.svf.scale, chosen.head, chosen.readout, D, chosen.pool.names)
+    save_coordinator(folder, chosen, "def", layout, head, readout, 2 * vector)
+    np.testing.assert_array_equal(load_coordinator(folder).vector, 2 * vector)
+    assert [path.name for path in folder.parent.iterdir()] == ["coordinator"]
+
+
+def test_a_failed_save_leaves_the_older_one_whole(saved, monkeypatch):
+    folder, layout, vector, readout = saved
+    chosen = settings()
+    head, _ = plan(SIZES, chosen.svf.scale, chosen.head, chosen.readout, D, chosen.pool.names)
+
+    def no_space(*_):
+        raise OSError("no space left")
+
+    monkeypatch.setattr(os, "replace", no_space)
+    with pytest.raises(OSError, match="no space"):
+        save_coordinator(folder, chosen, "def", layout, head, readout, 2 * vector)
+    np.testing.assert_array_equal(load_coordinator(folder).vector, vector)
+
+
+def edit(folder, **changes):
+    path = folder / "coordinator.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def truncate(folder):
+    path = folder / "coordinator.safetensors"
+    path.write_bytes(path.read_bytes()[:-20])
+
+
+def flip(folder):
+    path = folder / "coordinator.safetensors"
+    path.write_bytes(path.read_bytes()[:-1] + b"\x77")
+
+
+DAMAGE = {
+    "no folder": (lambda f: (f / "coordinator.json").unlink(), r"coordinator\.json: cannot be read"),
+    "no tensors": (lambda f: (f / "coordinator.safetensors").unlink(), r"safetensors: cannot be read"),
+    "truncated": (truncate, "not a whole safetensors file"),
+    "flipped": (flip, r"expected SHA-256 .* got"),
+    "not JSON": (lambda f: (f / "coordinator.json").write_text("{"), "Invalid JSON"),
+    "another format": (lambda f: edit(f, format=2), "format: Input should be 1"),
+    "an unknown key": (lambda f: edit(f, colour="red"), "colour: Extra inputs"),
+    "another pool": (lambda f: edit(f, pool=["ann", "bob", "cid"]), r"expected 43 .* ann, bob, cid .* got 37"),
+    "another target": (lambda f: edit(f, targets=["layers.0.q"]), r"no tensor 'svf\.layers\.0\.q'"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damage_is_named(saved, damage):
+    do, message = DAMAGE[damage]
+    do(saved[0])
+    with pytest.raises(UserError, match=message):
+        load_coordinator(saved[0])
+
+
+def test_a_vector_that_does_not_fit_is_not_saved(saved, tmp_path):
+    _, layout, vector, readout = saved
+    chosen = settings()
+    head, _ = plan(SIZES, chosen.svf.scale, chosen.head, chosen.readout, D, chosen.pool.names)
+    with pytest.raises(UserError, match="expected 37"):
+        save_coordinator(tmp_path / "new", chosen, "abc", layout, head, readout, vector[:-1])
+    assert not (tmp_path / "new").exists()

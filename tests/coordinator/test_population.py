@@ -1,0 +1,196 @@
+"""The population's shared computation against plain per-candidate decoders with written-out kernels."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from trinity_jax.config import EncoderSettings, HeadSettings, ReadoutSettings, SvfSettings
+from trinity_jax.coordinator import layout as layouts
+from trinity_jax.coordinator.policy import choose, decision_key
+from trinity_jax.coordinator.population import PopulationEncoder, Row, h_hash
+from trinity_jax.coordinator.readout import coordinates, fit
+from trinity_jax.coordinator.transcripts import TranscriptEncoder
+from trinity_jax.encoder import svf
+from trinity_jax.encoder.decoder import Decoder, DecoderConfig, hidden
+from trinity_jax.encoder.text import pad
+from trinity_jax.errors import UserError
+
+P, D, UNIT, POOL = 5, 32, 0.3, ("a", "b", "c")
+TIED = DecoderConfig(97, D, 48, 4, 4, 2, 8, qk_norm=True, tie_embeddings=True)
+UNTIED = DecoderConfig(97, D, 48, 3, 4, 2, 8, qkv_bias=True)
+RNG = np.random.default_rng(0)
+TEXTS = [tuple(RNG.integers(0, 97, length).tolist()) for length in (2, 5, 9, 12, 16, 17, 30)]
+ROWS = [
+    Row(candidate, text, (1, 0, question, 0, 2), (True, True, question % 2 == 0))
+    for candidate in range(P)
+    for question, text in enumerate(TEXTS)
+]
+
+
+@functools.cache
+def decoder_of(config):
+    """Kernels large enough that scales and depth matter."""
+    decoder = Decoder.random(config, 0)
+    return jax.tree.map(lambda leaf: leaf * 5 if leaf.ndim == 3 else leaf, decoder)
+
+
+def population(config=TIED, micro_batch=1, cache_mb=1, buckets=(32,), **chosen):
+    encoder_settings = EncoderSettings(buckets=buckets, micro_batch=micro_batch, cache_mb=cache_mb)
+    encoder = TranscriptEncoder(decoder_of(config), SvfSettings(**chosen), encoder_settings, P)
+    readout_settings = ReadoutSettings(kind="whitened", k=4)
+    readout = fit("whitened", 4, encoder.states(TEXTS))
+    head, layout = layouts.plan(encoder.adaptation.sizes, UNIT, HeadSettings(), readout_settings, D, POOL)
+    return PopulationEncoder(encoder, layout, head, readout, seed=3)
+
+
+def vectors(layout, seed=1):
+    return np.random.default_rng(seed).normal(size=(P, layout.size))
+
+
+@jax.jit
+def states_of(decoder, tokens, rows):
+    return jax.vmap(lambda ids, row: hidden(decoder, ids)[row])(tokens, rows)
+
+
+@jax.jit
+def choose_all(logits, keys, roles):
+    root = jax.random.key(3)
+    return jax.vmap(lambda z, key, mask: choose(z, decision_key(root, *key), True, mask))(logits, keys, roles)
+
+
+def reference(decoder):
+    """Hidden vectors of all texts by the plain decoder."""
+    tokens = np.stack([pad(text, 32) for text in TEXTS])
+    return np.asarray(states_of(decoder, tokens, np.array([len(text) - 2 for text in TEXTS])))
+
+
+CASES = {
+    "none": {},
+    "layer": {"preset": "layer"},
+    "last layer": {"preset": "layer", "layer": -1},
+    "released": {"preset": "released"},
+    "released in sequence": {"preset": "released", "tied": "sequential"},
+    "untied": {"config": UNTIED, "preset": "released"},
+    "custom": {
+        "config": UNTIED,
+        "buckets": (16, 32),
+        "preset": "custom",
+        "matrices": ("layers.2.v", "layers.1.down", "lm_head"),
+    },
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_population_is_the_per_candidate_computation(case):
+    settings = dict(CASES[case])
+    config = settings.pop("config", TIED)
+    whole = population(config, **settings)
+    loaded = vectors(whole.layout)
+    whole.load(loaded)
+    choices = whole.decide(ROWS)
+
+    decoder, adaptation = decoder_of(config), whole.encoder.adaptation
+    plain, moved = reference(decoder), 0.0
+    for candidate in range(P):
+        parts = whole.layout.split(loaded[candidate])
+        deltas = jnp.asarray(UNIT * loaded[candidate, : adaptation.size], jnp.float32)
+        states = reference(svf.rebuilt(decoder, adaptation, deltas))
+        moved = max(moved, float(np.abs(states - plain).max()))
+        of_candidate = slice(candidate * len(TEXTS), (candidate + 1) * len(TEXTS))
+        rows, chosen = ROWS[of_candidate], choices[of_candidate]
+        np.testing.assert_allclose(whole.encoder.encode([(candidate, text) for text in TEXTS]), states, atol=1e-5)
+        logits = coordinates(whole.readout, jnp.asarray(states)) @ parts["head"].T + parts["bias"]
+        keys, roles = jnp.array([row.key for row in rows]), jnp.array([row.roles for row in rows])
+        expected = choose_all(jnp.asarray(logits, jnp.float32), keys, roles)
+        np.testing.assert_allclose([c.model_probs for c in chosen], expected.model_probs, atol=1e-5)
+        np.testing.assert_allclose([c.role_probs for c in chosen], expected.role_probs, atol=1e-5)
+        assert [c.model for c in chosen] == expected.model.tolist()
+        assert [c.role for c in chosen] == expected.role.tolist()
+    assert (moved > 0.01) == bool(adaptation.factors)
+
+
+@pytest.mark.parametrize("case, micro_batch", [("none", 4), ("layer", 1), ("layer", 4), ("released", 1)])
+def test_a_row_does_not_depend_on_its_place_or_company(case, micro_batch):
+    one = population(micro_batch=micro_batch, **CASES[case])
+    one.load(vectors(one.layout))
+    together = one.decide(ROWS)
+    other = population(micro_batch=micro_batch, **CASES[case])
+    other.load(vectors(other.layout))
+    order = np.random.default_rng(2).permutation(len(ROWS)).tolist()
+    apart: dict[int, object] = {}
+    for start, stop in ((0, 1), (1, 4), (4, 20), (20, len(ROWS))):
+        part = order[start:stop]
+        apart.update(zip(part, other.decide([ROWS[i] for i in part]), strict=True))
+    assert [apart[i] for i in range(len(ROWS))] == together
+
+
+def test_few_compilations_and_each_transcript_once():
+    whole = population(preset="layer", buckets=(16, 32))
+    for seed in range(3):
+        whole.load(vectors(whole.layout, seed))
+        whole.decide(ROWS)
+        whole.load(vectors(whole.layout, seed)[:1])
+        whole.decide(ROWS[: len(TEXTS)], "argmax")
+    assert whole.compilations == 2 * 2 + 1
+    assert whole.distinct_transcripts == len(TEXTS)
+    assert whole.seconds > 0
+
+
+def test_hashes_tell_states_apart():
+    whole = population(preset="layer")
+    whole.load(vectors(whole.layout))
+    hashes = [choice.h_hash for choice in whole.decide(ROWS)]
+    assert len(set(hashes)) == len(ROWS)
+    assert hashes[0] == h_hash(whole.encoder.encode([(0, TEXTS[0])])[0])
+
+
+def test_sampling_keys_are_shared_unless_the_candidate_is_in_them():
+    whole = population()
+    whole.load(np.repeat(vectors(whole.layout)[:1] * 0.1, P, axis=0))
+    same = whole.decide([Row(c, TEXTS[0], (0, 0, q, 0, 0)) for q in range(20) for c in range(P)])
+    assert all(len({(one.model, one.role) for one in same[i : i + P]}) == 1 for i in range(0, len(same), P))
+    own = whole.decide([Row(c, TEXTS[0], (0, c, q, 0, 0)) for q in range(20) for c in range(P)])
+    assert any(len({(one.model, one.role) for one in own[i : i + P]}) > 1 for i in range(0, len(own), P))
+
+
+def test_a_full_memory_forgets_the_oldest_and_stays_right():
+    """One megabyte holds 128 transcripts of 64 tokens at D = 32."""
+    rng = np.random.default_rng(5)
+    texts = [tuple(rng.integers(0, 97, n).tolist()) for n in rng.integers(3, 65, 300)]
+    small = population(preset="layer", buckets=(64, 128))
+    roomy = population(preset="layer", buckets=(64, 128), cache_mb=16)
+    for one in (small, roomy):
+        one.load(vectors(one.layout))
+    for rows in (texts, texts[::7], texts[::-1]):
+        pairs = [(i % P, text) for i, text in enumerate(rows)]
+        for left, right in zip(small.encoder.encode(pairs), roomy.encoder.encode(pairs), strict=True):
+            np.testing.assert_array_equal(left, right)
+
+
+def test_memory_for_less_than_one_transcript():
+    config = DecoderConfig(97, D, 48, 2, 4, 2, 8, tie_embeddings=True)
+    with pytest.raises(UserError, match=r"cache_mb: one transcript of 16384 tokens needs 2, got 1"):
+        TranscriptEncoder(
+            Decoder.random(config, 0),
+            SvfSettings(preset="layer"),
+            EncoderSettings(buckets=(16_384,), cache_mb=1),
+            P,
+        )
+
+
+def test_wrong_use_is_refused():
+    whole = population()
+    with pytest.raises(ValueError, match="no candidates"):
+        whole.decide(ROWS[:1])
+    with pytest.raises(UserError, match=f"expected {whole.layout.size} numbers for the pool a, b, c"):
+        whole.load(np.zeros((P, 3)))
+    with pytest.raises(ValueError, match="made for 5"):
+        whole.load(np.zeros((P + 1, whole.layout.size)))
+    whole.load(vectors(whole.layout)[:2])
+    with pytest.raises(ValueError, match="2 candidates are loaded"):
+        whole.decide(ROWS)
+    with pytest.raises(ValueError, match="sample or argmax"):
+        whole.decide(ROWS[:1], "greedy")
