@@ -194,3 +194,25 @@ def test_wrong_use_is_refused():
         whole.decide(ROWS)
     with pytest.raises(ValueError, match="sample or argmax"):
         whole.decide(ROWS[:1], "greedy")
+
+
+def test_nothing_is_shared_where_the_embedding_is_scaled_and_the_log_says_so(caplog):
+    encoder_settings = EncoderSettings(buckets=(32,), cache_mb=1)
+    for preset in ("layer", "released"):
+        TranscriptEncoder(decoder_of(TIED), SvfSettings(preset=preset), encoder_settings, P)
+    assert [record.message for record in caplog.records] == [
+        "svf scales the embedding: every candidate runs the whole encoder, nothing can be shared"
+    ]
+
+
+def test_bfloat16_weights_follow_float32():
+    chosen = SvfSettings(preset="layer"), EncoderSettings(buckets=(32,), cache_mb=1), P
+    narrow = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), decoder_of(TIED))
+    pair = [TranscriptEncoder(one, *chosen) for one in (decoder_of(TIED), narrow)]
+    deltas = 0.3 * np.random.default_rng(0).normal(size=(P, pair[0].adaptation.size))
+    for encoder in pair:
+        encoder.adapt(deltas)
+    wide, low = (np.stack(e.encode([(c, text) for c in range(P) for text in TEXTS])) for e in pair)
+    cosine = (wide * low).sum(1) / np.linalg.norm(wide, axis=1) / np.linalg.norm(low, axis=1)
+    assert low.dtype == np.float32
+    assert cosine.min() > 0.999
