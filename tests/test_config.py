@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 import yaml
 from hypothesis import given
@@ -6,6 +8,7 @@ from hypothesis import strategies as st
 from trinity_jax import config
 from trinity_jax.errors import UserError
 
+PRESETS = Path(__file__).parent.parent / "experiments" / "configs"
 GOOD = {
     "pool": {"simulated": [{"name": "a", "worker": {"default": 0.5}}, {"name": "b", "worker": {"default": 0.6}}]},
     "tasks": {"mix": [{"kind": "chain_sum"}]},
@@ -79,6 +82,19 @@ def test_missing_file(tmp_path):
 )
 def test_any_mapping_gives_settings_or_a_user_error(data):
     try:
-        config.parse({"pool": data, "tasks": data}, "x.yaml")
+        outcome = str(config.parse({"pool": data, "tasks": data}, "x.yaml"))
     except UserError as error:
-        assert str(error).startswith("x.yaml")
+        outcome = str(error)
+    assert outcome.startswith(("x.yaml: ", "kind="))
+
+
+@pytest.mark.parametrize("path", sorted(PRESETS.glob("*.yaml")), ids=lambda p: p.stem)
+def test_presets_are_valid(path):
+    assert config.load(path).kind == "train"
+
+
+def test_the_paper_preset_is_the_papers():
+    paper = config.load(PRESETS / "paper.yaml")
+    assert (paper.learning.population, paper.learning.generations, paper.learning.questions) == (32, 60, 16)
+    assert (paper.episode.max_calls, len(paper.pool.models), paper.svf.preset) == (5, 7, "released")
+    assert (paper.readout.kind, paper.encoder.source, paper.learning.sigma0) == ("raw", "Qwen/Qwen3-0.6B", 0.03)

@@ -296,7 +296,8 @@ class Settings(_Settings):
             raise ValueError(
                 "head.kind: block_diagonal needs readout.kind: raw or centred (folding would mix the blocks)"
             )
-        if self.readout.kind == "whitened" and self.readout.source == "questions" and self.readout.k >= self.tasks.train:
+        few = self.readout.source == "questions" and self.readout.k >= self.tasks.train
+        if self.readout.kind == "whitened" and few:
             raise ValueError(
                 f"readout.k: {self.readout.k} directions need more than tasks.train: {self.tasks.train} questions"
             )

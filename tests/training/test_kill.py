@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import yaml
 from aiohttp import web
-from tests.tiny import make_encoder, tiny_run
 
+from tests.tiny import make_encoder, tiny_run
 from trinity_jax.coordinator.export import load_coordinator
 
 ROOT = Path(__file__).parent.parent.parent

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 from safetensors.numpy import load_file
-from tests.tiny import make_encoder, tiny_run
 
+from tests.tiny import make_encoder, tiny_run
 from trinity_jax import cli, config
 from trinity_jax.coordinator.export import load_coordinator
 from trinity_jax.errors import UserError

@@ -53,7 +53,15 @@ async def rollout(
         settings: the protocol.
         scope: part of every call's identity (``pool.reply.Call.scope``).
     """
-    return list(await asyncio.gather(*(play(k, questions[k.question], decider, pool, settings, scope) for k in keys)))
+    episodes = [asyncio.create_task(play(key, questions[key.question], decider, pool, settings, scope)) for key in keys]
+    try:
+        return list(await asyncio.gather(*episodes))
+    except BaseException:
+        # Nobody will read the others: stop them, so that they do not go on paying.
+        for episode in episodes:
+            episode.cancel()
+        await asyncio.gather(*episodes, return_exceptions=True)
+        raise
 
 
 async def play(
