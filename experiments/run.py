@@ -20,7 +20,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--run-dir", type=Path, help="where results go; default: runs/<config>-<time>")
     parser.add_argument("--resume", action="store_true", help="go on with the run in --run-dir")
     options = parser.parse_args(arguments)
-    console = Console(stderr=False)
+    # A table needs room; where nobody looks through a window, give it some.
+    console = Console(width=None if sys.stdout.isatty() else 132)
     try:
         if options.resume and options.run_dir is None:
             raise UserError("--resume needs --run-dir: the run to go on with")

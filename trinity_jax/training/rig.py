@@ -88,12 +88,10 @@ def build_model(settings: Settings) -> Model:
     names = settings.pool.names
     router = Router(load_tokenizer(source, revision), settings.encoder, len(names))
     sizes = {name: svf.rank(name, decoder.config) for name in svf.targets(settings.svf, decoder.config)}
-    kind, width = settings.readout.kind, decoder.config.hidden_size
-    if kind == "whitened" and settings.readout.k > width:
+    width = decoder.config.hidden_size
+    if settings.readout.kind == "whitened" and settings.readout.k > width:
         raise UserError(f"readout.k: this encoder's states have {width} directions, got {settings.readout.k}")
-    blocks = settings.head.blocks if settings.head.kind == "block_diagonal" else 1
-    head = Head(len(names) + 3, settings.readout.k if kind == "whitened" else width, blocks)
-    layout = layouts.build(sizes, settings.svf.scale, head, names, settings.readout.bias and kind != "raw")
+    head, layout = layouts.plan(sizes, settings.svf.scale, settings.head, settings.readout, width, names)
     strategy = Strategy(settings.learning, layout.size)
     encoder = TranscriptEncoder(decoder, settings.svf, settings.encoder, strategy.population)
     return Model(tasks, checkpoint, router, encoder, head, layout, strategy)
