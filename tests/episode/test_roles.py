@@ -31,12 +31,6 @@ def test_suggestions(case):
     assert roles.suggestion(case["text"]) == expected
 
 
-@pytest.mark.parametrize("case", CORPUS["answers"], ids=lambda case: case["text"][:40])
-def test_answers(case):
-    assert roles.answer(case["text"], strict=True) == case["strict"]
-    assert roles.answer(case["text"], strict=False) == case["lenient"]
-
-
 @pytest.mark.parametrize("case", CORPUS["ideas"], ids=lambda case: case["text"][:40])
 def test_ideas(case):
     assert roles.idea(case["text"], 12) == case["reads"]
@@ -61,10 +55,6 @@ def test_parsers_are_total_and_hold_their_limits(text, limit):
     for condensed in (roles.idea(text, limit), roles.reason(text, limit)):
         assert len(condensed) <= limit
     assert isinstance(roles.verdict(text), bool)
-    strict, lenient = roles.answer(text, True), roles.answer(text, False)
-    assert strict is None or strict == lenient
-    for found in (strict, lenient):
-        assert found is None or (found == found.strip() and found in text)
     plan = roles.suggestion(text)
     assert plan is None or (plan[0] in text and plan[1] in (Role.WORKER, Role.VERIFIER))
 
@@ -72,16 +62,9 @@ def test_parsers_are_total_and_hold_their_limits(text, limit):
 @given(REPLIES, st.text(alphabet="abc ,\n", min_size=1))
 def test_reasoning_in_front_never_counts(text, thinking):
     wrapped = f"<think>{thinking} <answer>9</answer> VERDICT: ACCEPT <idea>z</idea></think>{text}"
-    assert roles.answer(wrapped, True) == roles.answer(text, True)
     assert roles.verdict(wrapped) == roles.verdict(text)
     assert roles.idea(wrapped, 50) == roles.idea(text, 50)
     assert roles.suggestion(wrapped) == roles.suggestion(text)
-
-
-@given(st.text(alphabet=st.characters(exclude_characters="<>")).map(str.strip).filter(bool), REPLIES)
-def test_a_final_answer_is_found_behind_anything(content, before):
-    text = f"{before}</think><answer>{content}</answer>"
-    assert roles.answer(text, True) == content
 
 
 @pytest.mark.parametrize(
@@ -96,6 +79,5 @@ def test_time_is_linear(unit):
     roles.idea(text, 100)
     roles.reason(text, 100)
     roles.suggestion(text)
-    roles.answer(text, False)
     # Quadratic time on 200,000 characters would be minutes.
     assert time.process_time() - begin < 2.0

@@ -64,22 +64,6 @@ def suggestion(text: str) -> tuple[str, Role] | None:
     return advice, named.pop()
 
 
-def answer(text: str, strict: bool) -> str | None:
-    """What a Worker's reply answers: the last ``<answer>``; ``None`` if nothing can be graded.
-
-    Without ``strict`` an unclosed tag counts to the end of the reply, and a reply without the tag is handed over
-    whole, for the grader to look for its task's usual forms.
-    """
-    visible = _visible(text)
-    found = _tagged(visible, "answer")
-    if found is not None or strict:
-        return found
-    opened = list(_TAGS["answer"].finditer(visible))
-    if opened and not opened[-1][1]:
-        return visible[opened[-1].end() :].strip() or None
-    return visible or None
-
-
 def verdict(text: str) -> bool:
     """Whether a Verifier's reply accepts. Anything unclear rejects.
 

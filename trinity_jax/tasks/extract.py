@@ -4,8 +4,8 @@
 import re
 from collections import deque
 
-_THINK = re.compile(r"<(/?)think(?:ing)?>", re.IGNORECASE)
-_TAG = re.compile(r"<(/?)answer>", re.IGNORECASE)
+_REASONING = re.compile(r"<(/?)(?:think|thinking|reasoning)>", re.IGNORECASE)
+_TAG = re.compile(r"<(/?)answer\s{0,3}>", re.IGNORECASE)
 _BOX = re.compile(r"\\(?:boxed|fbox)\s{0,3}(?=\{)|(?<!\\)[{}]")
 _NEAR = r"(?:[^\n.:=]|\.(?=\d)){0,60}?"
 _ANCHOR = re.compile(
@@ -23,9 +23,9 @@ _NOISE = re.compile(
 
 
 def visible(reply: str) -> str:
-    """The reply without its reasoning: what follows the last ``</think>``, up to a ``<think>`` left open."""
+    """The reply without its reasoning: what follows the last ``</think>`` (or its like), up to one left open."""
     start, end = 0, len(reply)
-    for tag in _THINK.finditer(reply):
+    for tag in _REASONING.finditer(reply):
         if tag[1]:
             start, end = tag.end(), len(reply)
         elif end == len(reply):
