@@ -6,6 +6,7 @@ import pytest
 from trinity_jax.config import EpisodeSettings
 from trinity_jax.coordinator.population import Choice
 from trinity_jax.episode.episode import Role, start, step
+from trinity_jax.errors import UserError
 from trinity_jax.pool.journal import Journal
 from trinity_jax.rollout.batcher import Batcher
 from trinity_jax.rollout.decide import EpisodeKey
@@ -99,3 +100,17 @@ def test_an_error_reaches_those_who_waited_and_not_the_next(tmp_path):
         return await batcher.decide(EpisodeKey(0, 0, 0, 0), start("q"))
 
     assert served(tmp_path, Population(fail_first=True), body).role is Role.WORKER
+
+
+def test_a_journal_that_cannot_be_written_keeps_nobody_waiting(tmp_path):
+    async def body(batcher):
+        def full(rows):
+            raise UserError("disk full")
+
+        batcher._journal.record_decisions = full
+        async with asyncio.timeout(5):
+            return await asyncio.gather(
+                *(batcher.decide(EpisodeKey(0, p, 0, 0), start("q")) for p in range(2)), return_exceptions=True
+            )
+
+    assert [str(error) for error in served(tmp_path, Population(), body)] == ["disk full"] * 2

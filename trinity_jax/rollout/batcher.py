@@ -99,13 +99,13 @@ class Batcher:
             batch, self._waiting = self._waiting, []
             try:
                 choices = await loop.run_in_executor(self._thread, self._choose, [w.row for w in batch])
+                self._journal.record_decisions(_record(w.key, c) for w, c in zip(batch, choices, strict=True))
             except Exception as error:
                 # Whoever waits is told; the next batch may be fine.
                 for waiting in batch:
                     if not waiting.answer.done():
                         waiting.answer.set_exception(error)
                 continue
-            self._journal.record_decisions(_record(w.key, c) for w, c in zip(batch, choices, strict=True))
             for waiting, choice in zip(batch, choices, strict=True):
                 if not waiting.answer.done():
                     waiting.answer.set_result(

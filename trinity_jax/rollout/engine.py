@@ -3,7 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from trinity_jax.config import EpisodeSettings
 from trinity_jax.episode.episode import (
@@ -77,7 +77,7 @@ async def play(
         decisions.append(decision)
         role = role_for(state, decision.role)
         if ends_without_call(state, role):
-            state = replace(state, end=End.NO_RESPONSE)
+            state = step(state, decision.model, role, None, settings)
             break
         prompt = tuple(Message(*message) for message in messages(state, role))
         call = (decision.model, role, prompt)
