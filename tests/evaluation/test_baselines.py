@@ -44,12 +44,12 @@ def specialists() -> config.Settings:
     return settings([[1, 0], [0, 1]], [1, 0], [0, 0], episode={"max_calls": 3})
 
 
-def play(wanted, training, held_out, pool, coordinator, repeats=1):
+def play(wanted, training, held_out, pool, coordinator, repeats=1, search_episodes=0):
     async def run():
         async with pool:
             keys = episode_keys(len(held_out), repeats)
             ours = await rollout(keys, held_out, coordinator, pool, wanted.episode, "evaluation")
-            return await compare(ours, training, held_out, pool, wanted)
+            return await compare(ours, training, held_out, pool, wanted, search_episodes=search_episodes)
 
     return asyncio.run(run())
 
@@ -92,7 +92,7 @@ def test_every_method_on_specialists(specialists, make_questions, make_pool):
     assert found.search is not None
     search = summary["fixed_policy_search"]
     assert search["policies"] == 12
-    assert search["questions"] == 6
+    assert (search["questions"], search["repeats"]) == (6, 1)
     assert search["calls"] == found.search.asked > search["calls_made"] > 0
 
 
@@ -123,6 +123,17 @@ def test_the_search_agrees_with_playing_each_policy_alone(make_questions, make_p
     for kind, rows in (("sums", slice(0, None, 2)), ("words", slice(1, None, 2))):
         by_kind = [np.mean([r.reward or 0.0 for r in results[rows]]) for results in alone]
         assert by_kind[search.policies.index(search.best(kind))] == max(by_kind)
+
+
+def test_the_search_gets_the_episodes_that_training_had(make_questions, make_pool):
+    wanted = settings([[0.7, 0.3], [0.4, 0.6]], [0.9, 0.6], [0.2, 0.5])
+    training, held_out = make_questions(["sums", "words"]), make_questions(["sums"], 50)
+    pool = make_pool(wanted.pool, training + held_out)
+    search = play(wanted, training, held_out, pool, FixedPolicy(0, 0), search_episodes=12 * 2 * 5 + 11).search
+    assert search is not None
+    # Repeats are fresh luck, not the first episode over again.
+    assert {s.rewards.shape for s in search.scores} == {(2, 5)}
+    assert any(np.ptp(s.rewards, axis=1).any() for s in search.scores)
 
 
 def test_without_the_search(specialists, make_questions, make_pool):

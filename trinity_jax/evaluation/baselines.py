@@ -26,7 +26,7 @@ PER_KIND = "best fixed policy per kind (a ceiling: it is told the kind)"
 
 @dataclass(frozen=True)
 class Search:
-    """Every fixed tri-role policy on the training questions, one episode a question.
+    """Every fixed tri-role policy on the training questions, equally often each.
 
     ``asked`` counts the calls of all episodes, ``made`` those that had to be made: the others were shared or known.
     """
@@ -70,6 +70,7 @@ class Comparison:
             found["fixed_policy_search"] = {
                 "policies": len(self.search.policies),
                 "questions": len(self.search.kinds),
+                "repeats": self.search.scores[0].rewards.shape[1],
                 "calls": self.search.asked,
                 "calls_made": self.search.made,
             }
@@ -83,6 +84,7 @@ async def compare(
     pool: Pool,
     settings: Settings,
     scope: str = "evaluation",
+    search_episodes: int = 0,
 ) -> Comparison:
     """Run every baseline on the coordinator's held-out questions and repeats.
 
@@ -93,6 +95,9 @@ async def compare(
         pool: who answers. All methods share equal calls; each method's calls are counted as if it were alone.
         settings: of the run.
         scope: of the calls' identity.
+        search_episodes: about how many episodes the search of fixed policies plays; every policy plays every training
+            question at least once. As many as the coordinator's training had make a fair rival: on few questions once
+            each, luck picks a policy well below the best.
     """
     ours = from_results(COORDINATOR, coordinator)
     repeats, names, kinds = ours.rewards.shape[1], settings.pool.names, tuple(q.kind for q in held_out)
@@ -111,7 +116,7 @@ async def compare(
 
     search, fixed = None, []
     if settings.evaluation.fixed_policy:
-        search = await search_fixed(training, pool, len(names), settings.episode, scope)
+        search = await search_fixed(training, pool, len(names), settings.episode, scope, search_episodes)
         best = search.best()
         by_kind = {kind: search.best(kind) if kind in search.kinds else best for kind in dict.fromkeys(kinds)}
         told = Dispatch(lambda key: by_kind[kinds[key.question]])
@@ -126,17 +131,21 @@ async def compare(
 
 
 async def search_fixed(
-    training: Sequence[Question], pool: Pool, models: int, settings: EpisodeSettings, scope: str
+    training: Sequence[Question], pool: Pool, models: int, settings: EpisodeSettings, scope: str, episodes: int = 0
 ) -> Search:
-    """Play all L^2 (Worker, Verifier) pairs and all L^3 triples with a Thinker on the training questions."""
+    """Play all L^2 (Worker, Verifier) pairs and all L^3 triples with a Thinker on the training questions.
+
+    Each plays every question equally often: as often as ``episodes`` in all allow, and once at least.
+    """
     policies = tuple(
         FixedPolicy(worker, verifier, thinker)
         for thinker, worker, verifier in itertools.product((None, *range(models)), range(models), range(models))
     )
-    keys = [key for index in range(len(policies)) for key in episode_keys(len(training), 1, candidate=index)]
+    repeats = max(1, episodes // (len(policies) * len(training)))
+    keys = [key for index in range(len(policies)) for key in episode_keys(len(training), repeats, candidate=index)]
     before = pool.counters.made
     results = await rollout(keys, training, Dispatch(lambda key: policies[key.candidate]), pool, settings, scope)
-    width = len(training)
+    width = len(training) * repeats
     scores = tuple(from_results("", results[i : i + width]) for i in range(0, len(results), width))
     asked = sum(int(s.calls.sum()) for s in scores)
     return Search(policies, scores, tuple(q.kind for q in training), asked, pool.counters.made - before)

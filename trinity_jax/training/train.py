@@ -57,19 +57,20 @@ def train(settings: Settings, run_dir: Path, *, resume: bool, console: Console) 
 
 def _finish(rig: Rig, runner: asyncio.Runner, mean: np.ndarray, console: Console) -> dict[str, Any]:
     """Held-out episodes of the mean, the baselines beside it, the coordinator folder, episodes to read."""
-    settings, tasks = rig.settings, rig.model.tasks
+    settings, tasks, strategy = rig.settings, rig.model.tasks, rig.model.strategy
+    learning = settings.learning
     rig.population.load(mean[None])
     keys = episode_keys(len(tasks.test), settings.evaluation.repeats, generation=HELD_OUT)
     results = runner.run(play(rig, keys, tasks.test, "evaluation", settings.policy.evaluate))
     model = rig.model
     save_coordinator(rig.folder.coordinator, settings, model.checkpoint, model.layout, model.head, rig.readout, mean)
     rig.folder.write_transcripts(_transcripts(results, tasks.test, settings.pool.names))
-    comparison = runner.run(compare(results, tasks.train, tasks.test, rig.pool, settings))
+    episodes = learning.generations * strategy.population * learning.questions * learning.repeats
+    comparison = runner.run(compare(results, tasks.train, tasks.test, rig.pool, settings, search_episodes=episodes))
     rows = comparison.rows(settings.evaluation.bootstrap, settings.seed)
     summary = comparison.summary(rows)
     console.print(table.render(rows))
     console.print(summary["verdict"], highlight=False)
-    strategy, generations = rig.model.strategy, settings.learning.generations
     return summary | {
         "calls": rig.pool.ledger.calls,
         "calls_without_sharing": rig.pool.counters.asked,
@@ -78,7 +79,7 @@ def _finish(rig: Rig, runner: asyncio.Runner, mean: np.ndarray, console: Console
         "transcripts_cut": rig.model.router.cuts,
         "compilations": rig.population.compilations,
         "n": rig.model.layout.size,
-        "c_mu_times_generations": strategy.c_mu * generations,
+        "c_mu_times_generations": strategy.c_mu * learning.generations,
         "wrong_concentration": settings.pool.wrong_concentration if settings.pool.simulated else None,
     }
 
