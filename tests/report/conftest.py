@@ -37,7 +37,6 @@ def metrics_line(generation: int) -> dict[str, Any]:
             "decide": 1.0,
             "tell": 0.1,
             "validate": 0.2,
-            "checkpoint": 0.1,
             "total": 3,
         },
         "alarms": ["every reward was the same"] if generation == 0 else [],
@@ -67,7 +66,8 @@ def estimate(mean: float) -> dict[str, float]:
 
 SUMMARY = {
     "verdict": "On 64 held-out questions the coordinator answered 71.9 % right.",
-    "fixed_policy_search": {"policies": 12, "questions": 48, "calls": 1234, "calls_made": 321},
+    "n": 19456,
+    "fixed_policy_search": {"policies": 12, "questions": 48, "repeats": 7, "calls": 1234, "calls_made": 321},
     "rows": [
         {
             "name": name,

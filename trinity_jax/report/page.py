@@ -11,7 +11,7 @@ from trinity_jax.errors import UserError
 from trinity_jax.report.figures import Chart, Point, line_chart, share_chart
 from trinity_jax.report.folder import RunRecord, column, number, read
 
-PHASES = ("ask", "rollout", "decide", "tell", "validate", "checkpoint")
+PHASES = ("ask", "rollout", "decide", "tell", "validate")
 ROLES = ("worker", "thinker", "verifier")
 COLOURS = 8
 CONVERSATIONS = 12
@@ -93,7 +93,7 @@ def facts(run: RunRecord) -> list[tuple[str, str]]:
             ("Cost in training", f"{total('cost'):,.4g}"),
             ("Minutes in training", f"{total('seconds', 'total') / 60:.1f}"),
         ]
-    for key, label in (("vector_length", "Numbers evolved"), ("compilations", "Compilations")):
+    for key, label in (("n", "Numbers evolved"), ("compilations", "Compilations")):
         if (value := number(summary.get(key))) is not None:
             found.append((label, f"{value:,.0f}"))
     return found
@@ -172,7 +172,7 @@ def sections(run: RunRecord) -> list[tuple[str, str, list[Chart]]]:
         line_chart(
             "transcripts",
             "Transcripts read by the encoder",
-            "Distinct ones of the generation, and those not seen before.",
+            "Distinct ones since the process began, and those that were new in the generation.",
             {"distinct": column(m, "distinct_transcripts"), "new": column(m, "new_transcripts")},
             include=(0.0,),
         ),
