@@ -29,18 +29,16 @@ from trinity_jax.errors import UserError
 from trinity_jax.evaluation.deciders import RandomPolicy
 from trinity_jax.evaluation.scores import episode_keys
 from trinity_jax.learning.strategy import Strategy
-from trinity_jax.pool.client import OpenAIChat, open_session, sampling_of
 from trinity_jax.pool.journal import Journal
-from trinity_jax.pool.ledger import Ledger
-from trinity_jax.pool.pool import Pool, Seat
+from trinity_jax.pool.pool import Pool, build_pool
 from trinity_jax.pool.simulated import SimulatedModel, SimulatedQuestion
 from trinity_jax.rollout.batcher import Batcher
 from trinity_jax.rollout.engine import EpisodeResult, rollout
 from trinity_jax.tasks.jsonl import Tasks, load_tasks
 from trinity_jax.training.folder import RunFolder
 
-WARM_UP = 3_000_000
-"""Stands in for the generation in the keys of the episodes that the read-out is fitted on."""
+WARM_UP, WARM_UP_SCOPE = 3_000_000, "warm-up"
+"""Stand in for the generation and its scope in the episodes that the read-out is fitted on."""
 
 
 @dataclass(frozen=True)
@@ -115,25 +113,13 @@ async def rigged(settings: Settings, folder: RunFolder, model: Model) -> AsyncIt
 
 
 async def _open_pool(settings: Settings, folder: RunFolder, tasks: Tasks, stack: AsyncExitStack) -> Pool:
-    if settings.pool.kind == "simulated":
-        known = {
-            q.prompt: SimulatedQuestion(q.kind, q.answer, q.wrong, q.id)
-            for q in (*tasks.train, *tasks.validation, *tasks.test)
-        }
-        simulated = settings.pool.simulated
-        responders = [SimulatedModel(one, settings.pool, known, settings.seed) for one in simulated]
-        seats = [Seat("simulated", one.name, price=one.price) for one in simulated]
-    else:
-        session = await stack.enter_async_context(open_session())
-        models = settings.pool.models
-        responders = [OpenAIChat(model, session) for model in models]
-        for responder in responders:
-            await responder.check()
-        seats = [Seat(m.base_url, m.model, sampling_of(m), m.price, m.attempts) for m in models]
-    journal = Journal.open(folder.journal)
-    earlier = journal.totals()
-    ledger = Ledger(settings.budget, earlier.calls, earlier.cost)
-    return await stack.enter_async_context(Pool(responders, journal, ledger, seats))
+    known = {
+        q.prompt: SimulatedQuestion(q.kind, q.answer, q.wrong, q.id)
+        for q in (*tasks.train, *tasks.validation, *tasks.test)
+    }
+    simulated = [SimulatedModel(one, settings.pool, known, settings.seed) for one in settings.pool.simulated]
+    journal = stack.enter_context(Journal.open(folder.journal))
+    return await stack.enter_async_context(await build_pool(settings.pool, journal, settings.budget, simulated))
 
 
 async def _readout(settings: Settings, folder: RunFolder, model: Model, pool: Pool) -> Readout:
@@ -149,7 +135,7 @@ async def _readout(settings: Settings, folder: RunFolder, model: Model, pool: Po
             models = len(settings.pool.names)
             policy = RandomPolicy(models, settings.seed, settings.episode.verifier_needs_response)
             keys = episode_keys(len(model.tasks.train), 1, generation=WARM_UP)
-            results = await rollout(keys, model.tasks.train, policy, pool, settings.episode, "warm-up")
+            results = await rollout(keys, model.tasks.train, policy, pool, settings.episode, WARM_UP_SCOPE)
             texts = [text for result in results for text in _texts(result, settings)]
         states = model.encoder.states([model.router.ids(text) for text in texts])
         readout = readouts.fit(chosen.kind, chosen.k, states)
