@@ -93,6 +93,17 @@ def test_a_cap_stops_the_run_and_a_higher_one_goes_on(finished, encoder, tmp_pat
     assert paid(folder) == paid(finished[0])
 
 
+def test_a_cap_holds_in_the_evaluation_too(finished, encoder, tmp_path):
+    folder, cap = tmp_path / "capped late", finished[1]["calls"] - 5
+    with pytest.raises(UserError, match="evaluation: the budget is spent"):
+        run(folder, tiny_run(encoder, budget={"calls": cap}))
+    assert not (folder / "summary.json").exists()
+    assert paid(folder)[0] == cap
+    again = run(folder, tiny_run(encoder), resume=True)
+    same = again.keys() - {"seconds", "distinct_transcripts", "compilations"}
+    assert {key: again[key] for key in same} == {key: finished[1][key] for key in same}
+
+
 def test_resuming_a_finished_run_pays_nothing(encoder, tmp_path):
     folder = tmp_path / "twice"
     settings = tiny_run(encoder, evaluation__fixed_policy=False)

@@ -116,7 +116,7 @@ async def compare(
 
     search, fixed = None, []
     if settings.evaluation.fixed_policy:
-        search = await search_fixed(training, pool, len(names), settings.episode, scope, search_episodes)
+        search = await search_fixed(training, pool, len(names), settings.episode, f"{scope} search", search_episodes)
         best = search.best()
         by_kind = {kind: search.best(kind) if kind in search.kinds else best for kind in dict.fromkeys(kinds)}
         told = Dispatch(lambda key: by_kind[kinds[key.question]])
@@ -135,7 +135,8 @@ async def search_fixed(
 ) -> Search:
     """Play all L^2 (Worker, Verifier) pairs and all L^3 triples with a Thinker on the training questions.
 
-    Each plays every question equally often: as often as ``episodes`` in all allow, and once at least.
+    Each plays every question equally often: as often as ``episodes`` in all allow, and once at least. ``scope`` is for
+    these calls alone.
     """
     policies = tuple(
         FixedPolicy(worker, verifier, thinker)
@@ -143,12 +144,12 @@ async def search_fixed(
     )
     repeats = max(1, episodes // (len(policies) * len(training)))
     keys = [key for index in range(len(policies)) for key in episode_keys(len(training), repeats, candidate=index)]
-    before = pool.counters.made
     results = await rollout(keys, training, Dispatch(lambda key: policies[key.candidate]), pool, settings, scope)
     width = len(training) * repeats
     scores = tuple(from_results("", results[i : i + width]) for i in range(0, len(results), width))
     asked = sum(int(s.calls.sum()) for s in scores)
-    return Search(policies, scores, tuple(q.kind for q in training), asked, pool.counters.made - before)
+    # The journal's count, since a resumed process makes only what is left.
+    return Search(policies, scores, tuple(q.kind for q in training), asked, pool.journal.totals(scope).calls)
 
 
 async def worker_samples(

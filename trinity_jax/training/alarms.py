@@ -23,22 +23,22 @@ def raised(rewards: Float[np.ndarray, "P R"], undecided: float) -> list[str]:
     return alarms
 
 
-def stop_on_failures(results: Sequence[EpisodeResult], limit: float, generation: int) -> None:
+def stop_on_failures(results: Sequence[EpisodeResult], limit: float, where: str) -> None:
     """End the run, resumable, where going on would waste money or learn from what is left by chance.
 
     Raises:
-        UserError: the budget is spent, or more than ``limit`` of the episodes failed.
+        UserError: the budget is spent, or more than ``limit`` of the episodes failed; ``where`` begins the message.
     """
     bad = [reply for result in results for reply in result.replies if not reply.outcome.gradable]
     refused = next((reply.detail for reply in bad if reply.outcome is Outcome.REFUSED_BUDGET), None)
     if refused:
-        raise UserError(f"generation {generation}: {refused}; all results are kept: raise the cap and add --resume")
+        raise UserError(f"{where}: {refused}; all results are kept: raise the cap and add --resume")
     share = sum(result.reward is None for result in results) / len(results)
     if share > limit:
         counts = {o.value: sum(r.outcome is o for r in bad) for o in Outcome if any(r.outcome is o for r in bad)}
         detail = next((reply.detail for reply in bad if reply.detail), "no detail")
         raise UserError(
-            f"generation {generation}: {share:.0%} of the episodes failed, more than training.max_failed_share "
+            f"{where}: {share:.0%} of the episodes failed, more than training.max_failed_share "
             f"{limit:.0%} allows ({', '.join(f'{name} {count}' for name, count in counts.items())}; such as: "
             f"{detail}); mend the endpoints and add --resume"
         )

@@ -99,6 +99,10 @@ class RunFolder:
                 kept.append(text + "\n")
         _replace(self.metrics, "".join(kept))
 
+    def total(self, key: str) -> int:
+        """Sum of a count over all generations' lines."""
+        return sum(json.loads(line)[key] for line in self.metrics.read_text(encoding="utf-8").splitlines())
+
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """The run's result."""
         _replace(self.summary, json.dumps(summary, indent=2, allow_nan=False) + "\n")

@@ -11,6 +11,7 @@ import numpy as np
 from rich.console import Console
 
 from trinity_jax.errors import UserError
+from trinity_jax.evaluation.intervals import known_mean
 from trinity_jax.evaluation.scores import episode_keys
 from trinity_jax.learning.fitness import fitness
 from trinity_jax.rollout.decide import EpisodeKey
@@ -66,7 +67,7 @@ def evolve(rig: Rig, runner: asyncio.Runner, console: Console) -> np.ndarray:
                 )
                 scope = f"generation {generation}" if settings.journal.reuse == "generation" else "run"
                 results = runner.run(play(rig, keys, train, scope, settings.policy.train))
-                alarms.stop_on_failures(results, settings.training.max_failed_share, generation)
+                alarms.stop_on_failures(results, settings.training.max_failed_share, f"generation {generation}")
                 clock.mark("rollout")
 
                 outcomes = metrics.outcomes(results, strategy.population, len(settings.pool.names))
@@ -83,9 +84,9 @@ def evolve(rig: Rig, runner: asyncio.Runner, console: Console) -> np.ndarray:
 
                 line = {
                     "generation": generation,
-                    "fitness_mean": metrics.finite(_known(scores).mean()),
-                    "fitness_best": metrics.finite(_known(scores).max()),
-                    "reward_mean": metrics.finite(_known(outcomes.rewards).mean()),
+                    "fitness_mean": metrics.finite(known_mean(scores)),
+                    "fitness_best": metrics.finite(np.fmax.reduce(scores)),
+                    "reward_mean": metrics.finite(known_mean(outcomes.rewards)),
                     "validation_accuracy": validation,
                     "sigma": metrics.finite(float(strategy.sigma(state))),
                     "mean_norm": metrics.finite(float(np.linalg.norm(mean))),
@@ -114,8 +115,8 @@ def validate(rig: Rig, runner: asyncio.Runner, mean: np.ndarray, generation: int
     rig.population.load(mean[None])
     keys = episode_keys(len(rig.model.tasks.validation), 1, generation=VALIDATION + generation)
     results = runner.run(play(rig, keys, rig.model.tasks.validation, "validation", rig.settings.policy.evaluate))
-    alarms.stop_on_failures(results, rig.settings.training.max_failed_share, generation)
-    return metrics.finite(_known(np.array([np.nan if r.reward is None else r.reward for r in results])).mean())
+    alarms.stop_on_failures(results, rig.settings.training.max_failed_share, f"generation {generation}")
+    return metrics.finite(known_mean(np.array([np.nan if r.reward is None else r.reward for r in results])))
 
 
 async def play(
@@ -125,11 +126,6 @@ async def play(
     rig.batcher.mode = mode
     rig.batcher.recall(keys[0].generation)
     return await rollout(keys, questions, rig.batcher, rig.pool, rig.settings.episode, scope)
-
-
-def _known(values: np.ndarray) -> np.ndarray:
-    known = values[~np.isnan(values)]
-    return known if known.size else np.array([np.nan])
 
 
 class _Clock:

@@ -13,15 +13,17 @@ from rich.markup import escape
 
 from trinity_jax.config import Settings
 from trinity_jax.coordinator.export import save_coordinator
+from trinity_jax.errors import UserError
 from trinity_jax.evaluation import table
 from trinity_jax.evaluation.baselines import compare
 from trinity_jax.evaluation.scores import episode_keys
 from trinity_jax.report import write_report
 from trinity_jax.rollout.engine import EpisodeResult
 from trinity_jax.tasks.question import Question
+from trinity_jax.training.alarms import stop_on_failures
 from trinity_jax.training.folder import RunFolder
 from trinity_jax.training.loop import HELD_OUT, evolve, play
-from trinity_jax.training.rig import Rig, build_model, rigged
+from trinity_jax.training.rig import WARM_UP_SCOPE, Rig, build_model, rigged
 
 _TRANSCRIPTS = 24
 
@@ -61,19 +63,27 @@ def _finish(rig: Rig, runner: asyncio.Runner, mean: np.ndarray, console: Console
     learning = settings.learning
     rig.population.load(mean[None])
     keys = episode_keys(len(tasks.test), settings.evaluation.repeats, generation=HELD_OUT)
+    asked = rig.pool.counters.asked
     results = runner.run(play(rig, keys, tasks.test, "evaluation", settings.policy.evaluate))
+    stop_on_failures(results, settings.training.max_failed_share, "evaluation")
     model = rig.model
     save_coordinator(rig.folder.coordinator, settings, model.checkpoint, model.layout, model.head, rig.readout, mean)
     rig.folder.write_transcripts(_transcripts(results, tasks.test, settings.pool.names))
     episodes = learning.generations * strategy.population * learning.questions * learning.repeats
     comparison = runner.run(compare(results, tasks.train, tasks.test, rig.pool, settings, search_episodes=episodes))
+    if rig.pool.counters.refused:
+        raise UserError("evaluation: the budget is spent; all results are kept: raise the cap and add --resume")
     rows = comparison.rows(settings.evaluation.bootstrap, settings.seed)
     summary = comparison.summary(rows)
     console.print(table.render(rows))
     console.print(summary["verdict"], highlight=False)
     return summary | {
         "calls": rig.pool.ledger.calls,
-        "calls_without_sharing": rig.pool.counters.asked,
+        # A resumed run's process has asked for a part only; the rest stands in metrics.jsonl and, of the warm-up (which
+        # has nothing to share), in the journal.
+        "calls_without_sharing": rig.folder.total("calls_without_sharing")
+        + rig.pool.journal.totals(WARM_UP_SCOPE).calls
+        + (rig.pool.counters.asked - asked),
         "cost": rig.pool.ledger.spent,
         "distinct_transcripts": rig.population.distinct_transcripts,
         "transcripts_cut": rig.model.router.cuts,
