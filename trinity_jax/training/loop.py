@@ -26,8 +26,8 @@ from trinity_jax.training.rig import Rig
 # Numbers that stand in for the generation in keys and journal where no generation is played.
 VALIDATION, HELD_OUT = 1_000_000, 2_000_000
 
-# Branches of the run's root key; decisions have a root of their own in the population encoder.
-_STRATEGY, _QUESTIONS = 1, 2
+# Branches of the run's root key, apart from the generations (and their stand-ins) that decisions' keys begin with.
+_STRATEGY, _QUESTIONS = 4_000_000, 5_000_000
 
 
 def evolve(rig: Rig, runner: asyncio.Runner, console: Console) -> np.ndarray:
