@@ -136,6 +136,21 @@ def test_the_search_gets_the_episodes_that_training_had(make_questions, make_poo
     assert any(np.ptp(s.rewards, axis=1).any() for s in search.scores)
 
 
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_with_skills_shuffled_per_question_nothing_is_gained_over_a_fixed_policy(shuffled, make_questions, make_pool):
+    wanted = settings([[0.8, 0.3], [0.3, 0.8]], [0.9, 0.9], [0.2, 0.2])
+    shuffle = wanted.pool.model_copy(update={"shuffle_skills": shuffled})
+    wanted = wanted.model_copy(update={"pool": shuffle})
+    training, held_out = make_questions(["sums", "words"] * 30), make_questions(["sums", "words"] * 200, 100)
+    pool = make_pool(wanted.pool, training + held_out)
+    found = play(wanted, training, held_out, pool, FixedPolicy(0, 0), search_episodes=12 * 60 * 2)
+    told, fixed = (next(s for s in found.scores if s.name == name) for name in (PER_KIND, FIXED))
+    gain = np.mean(told.per_question - fixed.per_question)
+    # What even a policy that is told the kind can gain: all there is for a coordinator to learn from the question. 0.06
+    # are two standard errors of a difference of nothing on 400 questions.
+    assert abs(gain) < 0.06 if shuffled else gain > 0.12
+
+
 def test_without_the_search(specialists, make_questions, make_pool):
     wanted = specialists.model_copy(update={"evaluation": config.EvaluationSettings(fixed_policy=False)})
     held_out = make_questions(["sums", "words"])
