@@ -32,8 +32,12 @@ class EncoderSettings(_Settings):
     buckets: tuple[Positive, ...] = Field(
         default=(128, 256, 512, 1024), description="padded lengths; one compilation each"
     )
+    page: Positive | None = Field(
+        default=None,
+        description="transcripts that begin alike share their beginning in pages of this many tokens; null: no sharing",
+    )
     micro_batch: Positive | None = Field(
-        default=None, description="rows per device step; null: 1 on a CPU, 32 elsewhere"
+        default=None, description="rows per device step; null: on a CPU 1, or 8 pages; elsewhere 32"
     )
     cache_mb: Positive = Field(default=512, description="memory for transcripts already encoded")
 
@@ -41,6 +45,8 @@ class EncoderSettings(_Settings):
     def _buckets_ascend(self) -> "EncoderSettings":
         if list(self.buckets) != sorted(set(self.buckets)):
             raise ValueError(f"buckets must ascend, got {list(self.buckets)}")
+        if self.page and any(size % self.page for size in self.buckets):
+            raise ValueError(f"buckets must be multiples of page: {self.page}, got {list(self.buckets)}")
         return self
 
 

@@ -12,13 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from trinity_jax.coordinator.groups import call_rows, each, filled, grouped
 from trinity_jax.coordinator.heads import Head
 from trinity_jax.coordinator.layout import BIAS, HEAD, Layout
 from trinity_jax.coordinator.policy import Chosen, choose, decision_key
 from trinity_jax.coordinator.readout import Readout, coordinates
-from trinity_jax.coordinator.transcripts import Tokens, TranscriptEncoder, grouped, write_rows
-
-_CALL_ROWS = 128
+from trinity_jax.coordinator.transcripts import Tokens, TranscriptEncoder
 
 
 class Row(NamedTuple):
@@ -124,10 +123,10 @@ class PopulationEncoder:
             raise ValueError(f"{self._loaded} candidates are loaded, a row asks for {beyond[0]}")
         states = self.encoder.encode([(row.candidate, row.tokens) for row in rows])
         choices: list[Choice] = []
-        step = -(-_CALL_ROWS // self.encoder.micro_batch) * self.encoder.micro_batch
+        step = call_rows(self.encoder.micro_batch)
         for start in range(0, len(rows), step):
             part, h = rows[start : start + step], states[start : start + step]
-            fill = partial(_filled, step)
+            fill = partial(filled, step)
             wanted = (
                 fill(h, np.float32),
                 fill([row.candidate for row in part], np.int32),
@@ -158,15 +157,9 @@ class PopulationEncoder:
             jnp.zeros((capacity, models), jnp.float32),
             jnp.zeros((capacity, 3), jnp.float32),
         )
-        return grouped(wanted, count, self.encoder.micro_batch, into, one, write_rows)
+        return grouped(wanted, count, self.encoder.micro_batch, into, each(one))
 
 
 def h_hash(h: Float[np.ndarray, " D"]) -> str:
     """First 16 hexadecimal digits of the SHA-256 of h's float32 bytes."""
     return hashlib.sha256(np.ascontiguousarray(h, np.float32).tobytes()).hexdigest()[:16]
-
-
-def _filled(capacity: int, rows: Sequence[Any], dtype: Any) -> np.ndarray:
-    array = np.zeros((capacity, *np.shape(rows[0])), dtype)
-    array[: len(rows)] = rows
-    return array

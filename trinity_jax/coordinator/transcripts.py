@@ -1,16 +1,14 @@
-"""Token tuples to hidden vectors h: the trunk once per distinct transcript, the tip per (candidate, transcript).
+"""Token tuples to hidden vectors h: the trunk once per transcript or page, the tip per (candidate, transcript).
 
-Three cases, by the lowest scaled matrix: none (h depends on the transcript alone), one of a layer (layers below it are
-the trunk), the embedding (nothing can be shared).
+The tip begins at the lowest layer with a scaled matrix, or at the last one where there is none. Where the embedding is
+scaled, nothing can be shared: there is no trunk, and every pair goes through all layers.
 """
 
 import functools
-import hashlib
 import logging
-import math
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -19,13 +17,16 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from trinity_jax.config import EncoderSettings, SvfSettings
+from trinity_jax.coordinator.groups import call_rows, each, filled, grouped
+from trinity_jax.coordinator.trunk import PagedTrunk, Tokens, WholeTrunk, digest, pages_at
 from trinity_jax.encoder import svf
-from trinity_jax.encoder.decoder import Block, Decoder, block_at, cut, embed, final_norm, rope, run
+from trinity_jax.encoder.decoder import Block, Decoder, block_at, cut, final_norm, rope, run
 from trinity_jax.encoder.text import bucket, pad, read_row
-from trinity_jax.errors import UserError
 
-Tokens = tuple[int, ...]
-_CALL_ROWS = 128
+PAGES = 8
+"""Pages per step on a CPU, where the step reads every weight once; measured best among 1, 2, 4, 8 for pages of 16."""
+
+Pair = tuple[int, Tokens]
 _log = logging.getLogger(__name__)
 
 
@@ -34,35 +35,6 @@ class Parts(NamedTuple):
 
     trunk: Decoder
     tip: tuple[Block, ...]
-
-
-def grouped(
-    rows: Any, count: Int[Array, ""], size: int, into: Any, body: Callable[[Any], Any], store: Callable[..., Any]
-) -> Any:
-    """Apply ``body`` to the first ``count`` of C rows, ``size`` at a time under `vmap`; store each group's result.
-
-    The trip count is dynamic and the group's shape fixed: one program for any count, padding beyond the last group is
-    not computed, and a row's result does not depend on its place or company.
-
-    Args:
-        rows: pytree of arrays [C, ...], C a multiple of ``size``.
-        count: rows that are wanted.
-        size: rows per group.
-        into: what ``store`` writes to.
-        body: one row to its result.
-        store: ``store(into, start, group of rows, group of results) -> into``.
-    """
-
-    def group(i: Int[Array, ""], into: Any) -> Any:
-        part = jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, i * size, size), rows)
-        return store(into, i * size, part, jax.vmap(body)(part))
-
-    return jax.lax.fori_loop(0, (count + size - 1) // size, group, into)
-
-
-def write_rows(into: Any, start: Int[Array, ""], _part: Any, results: Any) -> Any:
-    """A ``store`` for `grouped`: each result goes to its row's place."""
-    return jax.tree.map(lambda whole, part: jax.lax.dynamic_update_slice_in_dim(whole, part, start, 0), into, results)
 
 
 class TranscriptEncoder:
@@ -77,7 +49,7 @@ class TranscriptEncoder:
     Attributes:
         adaptation: the scaled matrices; ``adaptation.sizes`` goes into the layout.
         width: D.
-        compilations: programs traced so far, at most one per function and bucket.
+        compilations: programs traced so far, at most two per bucket.
         seconds: spent in `encode` so far.
 
     Raises:
@@ -85,43 +57,31 @@ class TranscriptEncoder:
     """
 
     def __init__(self, decoder: Decoder, svf_settings: SvfSettings, settings: EncoderSettings, population: int):
-        config = decoder.config
+        config, cpu = decoder.config, jax.default_backend() == "cpu"
         self.adaptation = svf.Adaptation(decoder, svf_settings)
         self.width = config.hidden_size
         self.population = population
+        self.micro_batch = settings.micro_batch or (1 if cpu else 32)
         self.compilations = 0
         self.seconds = 0.0
         self._settings = settings
-        self._dtype = decoder.embed[...].dtype
         first = self.adaptation.first_layer
         self._first = config.num_layers - 1 if first is None else first
-        self._splits = first is not None and not self.adaptation.embeds
-        if self.adaptation.embeds:
-            _log.warning("svf scales the embedding: every candidate runs the whole encoder, nothing can be shared")
         self._parts = Parts(
             cut(decoder, max(self._first, 1)),
             tuple(block_at(decoder, i) for i in range(self._first, config.num_layers)),
         )
-        self._page = math.gcd(*settings.buckets)
-        self._memory = settings.cache_mb * 2**20
-        self._pages = self._memory // (self._page * self.width * self._dtype.itemsize)
-        longest = settings.buckets[-1] // self._page
-        if self._splits and self._pages < longest:
-            raise UserError(
-                f"encoder.cache_mb: one transcript of {settings.buckets[-1]} tokens needs "
-                f"{-(-settings.buckets[-1] * self.width * self._dtype.itemsize // 2**20)}, got {settings.cache_mb}"
-            )
-        wanted = settings.micro_batch or (1 if jax.default_backend() == "cpu" else 32)
-        self.micro_batch = min(wanted, self._pages // longest) if self._splits else wanted
-        self._slab: Array | None = None
-        self._resident: OrderedDict[Tokens, np.ndarray] = OrderedDict()
-        self._free = list(range(self._pages))
-        self._states: OrderedDict[tuple[int, Tokens], np.ndarray] = OrderedDict()
+        self._trunk: WholeTrunk | PagedTrunk | None = None
+        if self.adaptation.embeds:
+            _log.warning("svf scales the embedding: every candidate runs the whole encoder, nothing can be shared")
+        else:
+            kind = PagedTrunk if settings.page and self._first else WholeTrunk
+            size = settings.micro_batch or (PAGES if cpu and kind is PagedTrunk else self.micro_batch)
+            self._trunk = kind(self._parts.trunk, self._first, settings, size, self._jit)
+        self._states: OrderedDict[Pair, np.ndarray] = OrderedDict()
         self._seen: set[bytes] = set()
         self._deltas = jnp.zeros((population + 1, self.adaptation.size), jnp.float32)
-        self._trunk = jax.jit(self._counted(self._trunk_program), donate_argnums=0)
-        self._tip = jax.jit(self._counted(self._tip_program))
-        self._whole = jax.jit(self._counted(self._whole_program))
+        self._tip = self._jit(self._tip_program)
 
     @property
     def distinct_transcripts(self) -> int:
@@ -148,137 +108,90 @@ class TranscriptEncoder:
         """
         started = time.perf_counter()
         pairs = [(candidate if self.adaptation.factors else self.population, tokens) for candidate, tokens in pairs]
-        found: dict[tuple[int, Tokens], np.ndarray] = {}
-        missing: dict[int, dict[Tokens, list[tuple[int, Tokens]]]] = {}
+        found: dict[Pair, np.ndarray] = {}
+        missing: dict[Tokens, list[Pair]] = {}
         for pair in dict.fromkeys(pairs):
             if (state := self._states.get(pair)) is not None:
                 self._states.move_to_end(pair)
                 found[pair] = state
             else:
-                group = missing.setdefault(bucket(len(pair[1]), self._settings.buckets), {})
-                group.setdefault(pair[1], []).append(pair)
-        for T, by_transcript in missing.items():
-            waiting = [pair for same in by_transcript.values() for pair in same]
-            step = self._call_rows(T)
-            for start in range(0, len(waiting), step):
-                chunk = waiting[start : start + step]
-                found.update(zip(chunk, self._call(T, step, chunk), strict=True))
+                missing.setdefault(pair[1], []).append(pair)
+        self._seen.update(map(digest, missing))
+        waiting = list(missing)
+        at_once = self._trunk.transcripts if self._trunk else max(len(waiting), 1)
+        for start in range(0, len(waiting), at_once):
+            transcripts = waiting[start : start + at_once]
+            for rows in self._rows(transcripts, missing):
+                found.update(self._call(rows))
         self._remember(found)
         self.seconds += time.perf_counter() - started
         return [found[pair] for pair in pairs]
 
-    def _call_rows(self, T: int) -> int:
-        fitting = self._pages // (T // self._page) if self._splits else _CALL_ROWS
-        return max(min(_CALL_ROWS, fitting) // self.micro_batch, 1) * self.micro_batch
-
-    def _call(self, T: int, capacity: int, pairs: list[tuple[int, Tokens]]) -> Float[np.ndarray, "B D"]:
-        """At most ``capacity`` pairs of one bucket: one call of the tip, one of the trunk if a transcript is new."""
-        read = self._settings.read_position
-        self._seen.update(_digest(tokens) for _, tokens in pairs)
-        candidates = _filled(capacity, [candidate for candidate, _ in pairs])
-        rows = _filled(capacity, [read_row(len(tokens), read) for _, tokens in pairs])
-        factors = self.adaptation.factors
-        if self._splits:
-            pages = _filled(capacity, self._pages_of(T, capacity, [tokens for _, tokens in pairs]))
-            h = self._tip(self._parts, factors, self._deltas, self._slab, pages, candidates, rows, len(pairs))
+    def _rows(
+        self, transcripts: list[Tokens], missing: dict[Tokens, list[Pair]]
+    ) -> Iterable[list[tuple[Pair, np.ndarray]]]:
+        """Per bucket: pairs, and what the tip starts from (places of the trunk's output, or tokens without a trunk)."""
+        sizes = [bucket(len(tokens), self._settings.buckets) for tokens in transcripts]
+        if self._trunk:
+            starts = self._trunk.places(transcripts)
         else:
-            tokens = _filled(capacity, [pad(tokens, T) for _, tokens in pairs])
-            h = self._whole(self._parts, factors, self._deltas, tokens, candidates, rows, len(pairs))
-        return np.asarray(h)[: len(pairs)]
+            starts = [pad(tokens, T) for tokens, T in zip(transcripts, sizes, strict=True)]
+        rows: dict[int, list[tuple[Pair, np.ndarray]]] = {}
+        for T, tokens, start in zip(sizes, transcripts, starts, strict=True):
+            rows.setdefault(T, []).extend((pair, start) for pair in missing[tokens])
+        return rows.values()
 
-    def _pages_of(self, T: int, capacity: int, tokens: list[Tokens]) -> list[np.ndarray]:
-        """Where each transcript's trunk output lies in the slab; runs the trunk for those that are new."""
-        if self._slab is None:
-            self._slab = jnp.zeros((self._pages, self._page, self.width), self._dtype)
-        distinct = list(dict.fromkeys(tokens))
-        new = [one for one in distinct if one not in self._resident]
-        for one in distinct:
-            if one in self._resident:
-                self._resident.move_to_end(one)
-        if new:
-            each = T // self._page
-            while len(self._free) < each * len(new):
-                self._free.extend(self._resident.popitem(last=False)[1].tolist())
-            places = np.array([[self._free.pop() for _ in range(each)] for _ in new], np.int32)
-            padded = _filled(capacity, [pad(one, T) for one in new])
-            # Pages beyond the slab: what the last group computes for padding is dropped.
-            pages = _filled(capacity, list(places), fill=self._pages)
-            self._slab = self._trunk(self._slab, self._parts, padded, pages, len(new))
-            self._resident.update(zip(new, places, strict=True))
-        return [self._resident[one] for one in tokens]
+    def _call(self, rows: list[tuple[Pair, np.ndarray]]) -> dict[Pair, Float[np.ndarray, " D"]]:
+        """The tip over rows of one bucket."""
+        found: dict[Pair, np.ndarray] = {}
+        step, read = call_rows(self.micro_batch), self._settings.read_position
+        slab = self._trunk.slab.x if self._trunk else None
+        for begin in range(0, len(rows), step):
+            part = rows[begin : begin + step]
+            starts = filled(step, [start for _, start in part])
+            candidates = filled(step, [candidate for (candidate, _), _ in part])
+            reads = filled(step, [read_row(len(tokens), read) for (_, tokens), _ in part])
+            arguments = (self._parts, self.adaptation.factors, self._deltas, slab, starts, candidates, reads)
+            h = np.asarray(self._tip(*arguments, len(part)))
+            found.update(zip((pair for pair, _ in part), h, strict=False))
+        return found
 
-    def _remember(self, found: dict[tuple[int, Tokens], np.ndarray]) -> None:
+    def _remember(self, found: dict[Pair, np.ndarray]) -> None:
         self._states.update(found)
-        while len(self._states) * self.width * 4 > self._memory:
+        while len(self._states) * self.width * 4 > self._settings.cache_mb * 2**20:
             self._states.popitem(last=False)
 
-    def _counted(self, program: Callable[..., Any]) -> Callable[..., Any]:
+    def _jit(self, program: Callable[..., Any], **options: Any) -> Callable[..., Any]:
         @functools.wraps(program)
         def traced(*args: Any) -> Any:
             self.compilations += 1
             return program(*args)
 
-        return traced
-
-    def _trunk_program(
-        self,
-        slab: Float[Array, "pages page D"],
-        parts: Parts,
-        tokens: Int[Array, "C T"],
-        pages: Int[Array, "C k"],
-        count: Int[Array, ""],
-    ) -> Float[Array, "pages page D"]:
-        def store(slab: Array, _start: Array, part: Any, x: Array) -> Array:
-            return slab.at[part[1]].set(x.reshape(*part[1].shape, self._page, self.width), mode="drop")
-
-        def below(row: Any) -> Array:
-            return self._below(parts, embed(parts.trunk, row[0]))
-
-        return grouped((tokens, pages), count, self.micro_batch, slab, below, store)
+        return jax.jit(traced, **options)
 
     def _tip_program(
         self,
         parts: Parts,
         factors: dict[str, svf.Factors],
         deltas: Float[Array, "P+1 S"],
-        slab: Float[Array, "pages page D"],
-        pages: Int[Array, "C k"],
+        slab: Float[Array, "slots page D"] | None,
+        starts: Int[Array, "C k"],
         candidates: Int[Array, " C"],
-        rows: Int[Array, " C"],
+        reads: Int[Array, " C"],
         count: Int[Array, ""],
     ) -> Float[Array, "C D"]:
         def one(row: Any) -> Array:
-            where, candidate, position = row
+            start, candidate, read = row
             scales = self.adaptation.scales(factors, deltas[candidate])
-            return self._above(parts, factors, scales, slab[where].reshape(-1, self.width), position)
-
-        into = jnp.zeros((len(rows), self.width), jnp.float32)
-        return grouped((pages, candidates, rows), count, self.micro_batch, into, one, write_rows)
-
-    def _whole_program(
-        self,
-        parts: Parts,
-        factors: dict[str, svf.Factors],
-        deltas: Float[Array, "P+1 S"],
-        tokens: Int[Array, "C T"],
-        candidates: Int[Array, " C"],
-        rows: Int[Array, " C"],
-        count: Int[Array, ""],
-    ) -> Float[Array, "C D"]:
-        def one(row: Any) -> Array:
-            ids, candidate, position = row
-            scales = self.adaptation.scales(factors, deltas[candidate])
-            if self.adaptation.embeds:
-                x = svf.embedded(factors["embed"], scales["embed"], ids)
+            if slab is None:
+                x = svf.embedded(factors["embed"], scales["embed"], start)
+                x = run(parts.trunk, x, 0, self._first) if self._first else x
             else:
-                x = embed(parts.trunk, ids)
-            return self._above(parts, factors, scales, self._below(parts, x), position)
+                x = pages_at(slab, start)
+            return self._above(parts, factors, scales, x, read)
 
-        into = jnp.zeros((len(rows), self.width), jnp.float32)
-        return grouped((tokens, candidates, rows), count, self.micro_batch, into, one, write_rows)
-
-    def _below(self, parts: Parts, x: Float[Array, "T D"]) -> Float[Array, "T D"]:
-        return run(parts.trunk, x, 0, self._first) if self._first else x
+        into = jnp.zeros((len(reads), self.width), jnp.float32)
+        return grouped((starts, candidates, reads), count, self.micro_batch, into, each(one))
 
     def _above(
         self, parts: Parts, factors: Any, scales: Any, x: Float[Array, "T D"], row: Int[Array, ""]
@@ -290,13 +203,3 @@ class TranscriptEncoder:
             x = block(x, table, project)
         h = parts.tip[-1].row(x, table, row, hooks[-1])
         return final_norm(parts.trunk, h).astype(jnp.float32)
-
-
-def _filled(capacity: int, rows: Sequence[Any], fill: int = 0) -> Int[np.ndarray, "C ..."]:
-    array = np.full((capacity, *np.shape(rows[0])), fill, np.int32)
-    array[: len(rows)] = rows
-    return array
-
-
-def _digest(tokens: Tokens) -> bytes:
-    return hashlib.blake2b(np.asarray(tokens, np.int32).tobytes(), digest_size=16).digest()

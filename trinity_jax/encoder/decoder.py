@@ -165,42 +165,54 @@ class Block(nnx.Module):
 
     def __call__(self, x: Float[Array, "T D"], rope: Rope, project: Project = plain_projection) -> Float[Array, "T D"]:
         """The block's output at every position."""
-        return self._at(jnp.arange(x.shape[0]), x, x, rope, rope, project)
+        return self.attend(x, jnp.arange(x.shape[0]), rope, *self.keys_values(x, rope, project), project)
 
     def row(
         self, x: Float[Array, "T D"], rope: Rope, row: Int[Array, ""] | int, project: Project = plain_projection
     ) -> Float[Array, " D"]:
         """The block's output at position ``row`` only: keys and values for all tokens, the rest for one."""
         index = jnp.asarray(row)[None]
-        return self._at(index, x[index], x, Rope(rope.cos[index], rope.sin[index]), rope, project)[0]
+        here = Rope(rope.cos[index], rope.sin[index])
+        return self.attend(x[index], index, here, *self.keys_values(x, rope, project), project)[0]
 
-    def _at(
+    def keys_values(
+        self, x: Float[Array, "T D"], rope: Rope, project: Project = plain_projection
+    ) -> tuple[Float[Array, "T K H"], Float[Array, "T K H"]]:
+        """What later positions read of these: rotated keys, and values; ``rope`` is of the same positions."""
+        normed = rms_norm(x, self.attention_norm[...], self.config.rms_norm_eps)
+        k = self._heads("k", normed, project)
+        if self.config.qk_norm:
+            k = rms_norm(k, self.k_norm[...], self.config.rms_norm_eps)
+        return _rotate(k, rope), self._heads("v", normed, project)
+
+    def attend(
         self,
+        x: Float[Array, "Q D"],
         positions: Int[Array, " Q"],
-        here: Float[Array, "Q D"],
-        x: Float[Array, "T D"],
-        rope_here: Rope,
         rope: Rope,
-        project: Project,
+        k: Float[Array, "T K H"],
+        v: Float[Array, "T K H"],
+        project: Project = plain_projection,
     ) -> Float[Array, "Q D"]:
-        config = self.config
+        """The block's output at some positions, their inputs and ``rope`` given, over keys and values of 0..T-1.
 
-        def linear(name: str, x: Array) -> Array:
-            bias = getattr(self, f"{name}_bias", None)
-            return project(name, x, getattr(self, name)[...], None if bias is None else bias[...])
+        Keys beyond a position have no effect on it.
+        """
+        eps = self.config.rms_norm_eps
+        q = self._heads("q", rms_norm(x, self.attention_norm[...], eps), project)
+        if self.config.qk_norm:
+            q = rms_norm(q, self.q_norm[...], eps)
+        x = x + self._linear("o", _attend(_rotate(q, rope), k, v, positions), project)
+        normed = rms_norm(x, self.mlp_norm[...], eps)
+        gated = jax.nn.silu(self._linear("gate", normed, project)) * self._linear("up", normed, project)
+        return x + self._linear("down", gated, project)
 
-        def heads(name: str, x: Array) -> Array:
-            return linear(name, x).reshape(x.shape[0], -1, config.head_dim)
+    def _linear(self, name: str, x: Array, project: Project) -> Array:
+        bias = getattr(self, f"{name}_bias", None)
+        return project(name, x, getattr(self, name)[...], None if bias is None else bias[...])
 
-        normed_here = rms_norm(here, self.attention_norm[...], config.rms_norm_eps)
-        normed = normed_here if here is x else rms_norm(x, self.attention_norm[...], config.rms_norm_eps)
-        q, k, v = heads("q", normed_here), heads("k", normed), heads("v", normed)
-        if config.qk_norm:
-            q = rms_norm(q, self.q_norm[...], config.rms_norm_eps)
-            k = rms_norm(k, self.k_norm[...], config.rms_norm_eps)
-        here = here + linear("o", _attend(_rotate(q, rope_here), _rotate(k, rope), v, positions))
-        normed_here = rms_norm(here, self.mlp_norm[...], config.rms_norm_eps)
-        return here + linear("down", jax.nn.silu(linear("gate", normed_here)) * linear("up", normed_here))
+    def _heads(self, name: str, x: Array, project: Project) -> Array:
+        return self._linear(name, x, project).reshape(x.shape[0], -1, self.config.head_dim)
 
 
 class Decoder(nnx.Module):
