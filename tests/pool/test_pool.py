@@ -90,13 +90,27 @@ def test_failures_are_counted_by_outcome_and_asked_again(tmp_path):
 
     async def go():
         async with pool_of(tmp_path, responder) as pool:
-            outcomes = [(await pool.call(0, "worker", MESSAGES, scope="run")).outcome for _ in range(4)]
+            outcomes = []
+            for _ in range(4):
+                pool.forget_failures()
+                outcomes.append((await pool.call(0, "worker", MESSAGES, scope="run")).outcome)
             return outcomes, pool.counters
 
     outcomes, counters = asyncio.run(go())
     assert outcomes == [Outcome.EMPTY, Outcome.EMPTY, Outcome.OK, Outcome.OK]
     assert counters.failures == {Outcome.EMPTY: 2}
     assert (counters.made, counters.reused) == (3, 1)
+
+
+def test_a_failure_is_shared_with_those_who_ask_later(tmp_path):
+    responder = Counting(answer=lambda n: Reply(Outcome.TIMEOUT if n == 1 else Outcome.OK, "late"))
+
+    async def go():
+        async with pool_of(tmp_path, responder) as pool:
+            return [(await pool.call(0, "worker", MESSAGES, scope="run")).outcome for _ in range(3)]
+
+    assert asyncio.run(go()) == [Outcome.TIMEOUT] * 3
+    assert len(responder.calls) == 1
 
 
 def test_one_who_gives_up_leaves_the_call_to_the_others(tmp_path):

@@ -36,7 +36,8 @@ class Counters:
     """What this process asked for and paid. ``asked == made + shared + reused + refused``.
 
     ``asked`` are the calls that would have been made without sharing, ``shared`` joined an equal call in flight,
-    ``reused`` came from the journal, ``refused`` did not fit the budget. Tokens and cost are those of calls made.
+    ``reused`` came from the journal or repeated a failure, ``refused`` did not fit the budget. Tokens and cost are
+    those of calls made.
     """
 
     asked: int = 0
@@ -83,6 +84,7 @@ class Pool:
         self.counters = Counters()
         self._session = session
         self._in_flight: dict[str, asyncio.Task[Reply]] = {}
+        self._failed: dict[str, Reply] = {}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -94,7 +96,9 @@ class Pool:
     ) -> Reply:
         """Ask model number ``model``; whatever goes wrong at the server is an outcome, not an exception.
 
-        A caller that is cancelled leaves an equal call of others alone, and what was paid for reaches the journal.
+        A caller that is cancelled leaves an equal call of others alone, and what was paid for reaches the journal. A
+        call that failed stays failed until `forget_failures`: whether others share its luck must not depend on who asks
+        a moment sooner, and a dead endpoint is not asked once per candidate.
         """
         seat = self.seats[model]
         call = Call(seat.endpoint, seat.model, role, tuple(messages), seat.sampling, scope, repeat, occurrence)
@@ -104,7 +108,7 @@ class Pool:
         if task is not None:
             self.counters.shared += 1
         else:
-            known = self.journal.lookup(key)
+            known = self._failed.get(key) or self.journal.lookup(key)
             if known is not None:
                 self.counters.reused += 1
                 return known
@@ -112,6 +116,10 @@ class Pool:
             self._in_flight[key] = task
             task.add_done_callback(lambda _: self._in_flight.pop(key, None))
         return await asyncio.shield(task)
+
+    def forget_failures(self) -> None:
+        """Let calls that failed be tried again."""
+        self._failed.clear()
 
     async def _make(self, key: str, call: Call, model: int) -> Reply:
         worst = self.seats[model].worst_cost(call.messages)
@@ -129,6 +137,8 @@ class Pool:
             finally:
                 self.ledger.settle(worst, cost)
             self.counters.made += 1
+        if not reply.outcome.gradable:
+            self._failed[key] = reply
         self.counters.input_tokens += reply.input_tokens
         self.counters.output_tokens += reply.output_tokens
         self.counters.cost += reply.cost
