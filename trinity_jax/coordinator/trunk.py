@@ -118,9 +118,10 @@ class Trunk:
         Args:
             tokens: at most ``transcripts`` different ones.
         """
+        sizes = [bucket(len(one), self._buckets) for one in tokens]
         chains = [self._keys(one) for one in tokens]
         slots, new = self._slots.reserve(chains)
-        places = [self._place(bucket(len(one), self._buckets), chain) for one, chain in zip(tokens, slots, strict=True)]
+        places = [self._place(T, chain) for T, chain in zip(sizes, slots, strict=True)]
         step = call_rows(self._size)
         try:
             for rows in self._missing(tokens, chains, places, new):
@@ -138,7 +139,7 @@ class Trunk:
     def _place(self, T: int, slots: Sequence[int]) -> Int[np.ndarray, " k"]:
         return np.array([*slots, *[self._slots.count] * (T // self._page - len(slots))], np.int32)
 
-    def _whole_groups(self, rows: list[Any], empty: Any) -> list[Any]:
+    def _in_groups(self, rows: list[Any], empty: Any) -> list[Any]:
         return rows + [empty] * (-len(rows) % self._size)
 
     def _keys(self, tokens: Tokens) -> list[bytes]:
@@ -167,7 +168,7 @@ class WholeTrunk(Trunk):
                 T = len(where) * self._page
                 by_bucket.setdefault(T, []).append((pad(one, T), where))
         for T, rows in by_bucket.items():
-            yield self._whole_groups(rows, (pad((), T), self._place(T, ())))
+            yield self._in_groups(rows, (pad((), T), self._place(T, ())))
 
     def _program(self, slab: Slab, decoder: Decoder, rows: Any, count: Int[Array, ""]) -> Slab:
         def step(slab: Slab, _start: Array, part: Any) -> Slab:
@@ -211,7 +212,7 @@ class PagedTrunk(Trunk):
                 before = wave_of.get(key, (0, -1))
         for T, by_wave in waves.items():
             empty = (pad((), self._page), 0, self._place(T, ()), self._slots.count)
-            if rows := [row for i in sorted(by_wave) for row in self._whole_groups(by_wave[i], empty)]:
+            if rows := [row for i in sorted(by_wave) for row in self._in_groups(by_wave[i], empty)]:
                 yield rows
 
     def _program(self, slab: Slab, decoder: Decoder, rows: Any, count: Int[Array, ""]) -> Slab:
