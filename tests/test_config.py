@@ -55,6 +55,16 @@ def test_resolved_settings_round_trip(tmp_path):
         ("learning.generations", ["KEY=VALUE"]),
         ("seed.x=1", ["not a group"]),
         ("tasks.kind=jsonl", ["train_file"]),
+        ("encoder.buckets=[]", ["encoder.buckets", "at least 1"]),
+        ("seed=4294967296", ["seed", "less than 4294967296"]),
+        ("learning.sigma0=.inf", ["learning.sigma0", "finite"]),
+        ("svf.scale=.nan", ["svf.scale", "finite"]),
+        ("evaluation.bootstrap=1", ["evaluation.bootstrap", "greater than or equal to 100"]),
+        ("pool.simulated.0.wrker={}", ["pool.simulated.0.wrker", "known here", "worker"]),
+        ("pool.simulated.0.name=''", ["pool.simulated.0.name", "at least 1 character"]),
+        ("pool.simulated.\N{SUPERSCRIPT TWO}.name=x", ["expected a position"]),
+        ("seed=2024-99-99", ["--set seed=2024-99-99", "not valid YAML", "month"]),
+        ("seed={a: 1, a: 2}", ["not valid YAML", "the key a stands there twice"]),
     ],
 )
 def test_bad_settings_are_named(tmp_path, override, parts):
@@ -66,10 +76,31 @@ def test_bad_settings_are_named(tmp_path, override, parts):
         assert part in message
 
 
-@pytest.mark.parametrize("text", ["[1, 2]", "a: [", "", "just words", "\x00"])
+@pytest.mark.parametrize("text", ["[1, 2]", "a: [", "", "just words", "\x00", "[" * 5000, "a: 2024-99-99"])
 def test_files_that_are_no_settings(tmp_path, text):
     with pytest.raises(UserError, match=r"run\.yaml"):
         config.load(write(tmp_path, text))
+
+
+def test_a_group_that_stands_there_twice_is_not_lost_unseen(tmp_path):
+    text = yaml.safe_dump(GOOD) + "learning: {generations: 3}\nseed: 1\nlearning: {questions: 2}\n"
+    with pytest.raises(UserError, match=r"run\.yaml: not valid YAML: the key learning stands there twice .* line "):
+        config.load(write(tmp_path, text))
+
+
+def test_merged_yaml_groups_may_share_keys(tmp_path):
+    text = "x: &x {kind: chain_sum}\n<<: {seed: 5}\n" + yaml.safe_dump({"pool": GOOD["pool"]})
+    text += "tasks: {mix: [{<<: *x, difficulty: normal}]}\n"
+    with pytest.raises(UserError, match=r"run\.yaml: x: unknown key"):
+        config.load(write(tmp_path, text))
+
+
+@pytest.mark.parametrize("key", ["sk-live-0123456789abcdef", "0123456789abcdef0123456789abcdef", "A KEY"])
+def test_a_key_in_the_place_of_its_variable_is_not_repeated(tmp_path, key):
+    model = {"name": "m", "model": "m", "base_url": "http://host/v1", "api_key_env": key}
+    with pytest.raises(UserError, match=r"pool\.models\.0\.api_key_env: expected the name") as caught:
+        config.load(write(tmp_path, GOOD | {"pool": {"kind": "endpoints", "models": [model]}}))
+    assert key not in str(caught.value)
 
 
 def test_missing_file(tmp_path):

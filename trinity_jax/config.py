@@ -1,19 +1,23 @@
 """One YAML file = one run: frozen, validated settings; an unknown key is an error that names it."""
 
+import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from trinity_jax.errors import UserError
 
 Positive = Annotated[int, Field(ge=1)]
+_SECRET = "maybe_a_secret"  # what came is not repeated in the message
+Name = Annotated[str, Field(min_length=1)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
 class _Settings(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=False, allow_inf_nan=False)
 
 
 class EncoderSettings(_Settings):
@@ -30,7 +34,7 @@ class EncoderSettings(_Settings):
     input_format: Literal["chat", "plain"] = "chat"
     dtype: Literal["float32", "bfloat16"] = "float32"
     buckets: tuple[Positive, ...] = Field(
-        default=(128, 256, 512, 1024), description="padded lengths; one compilation each"
+        default=(128, 256, 512, 1024), min_length=1, description="padded lengths; one compilation each"
     )
     page: Positive | None = Field(
         default=None,
@@ -114,7 +118,7 @@ class PriceSettings(_Settings):
 class ModelSettings(_Settings):
     """One model of the pool behind an OpenAI-compatible address."""
 
-    name: str
+    name: Name
     model: str
     base_url: str
     api_key_env: str | None = Field(
@@ -133,11 +137,21 @@ class ModelSettings(_Settings):
     connect_seconds: float = Field(default=10.0, gt=0)
     total_seconds: float = Field(default=300.0, gt=0)
 
+    @field_validator("api_key_env")
+    @classmethod
+    def _names_a_variable(cls, name: str | None) -> str | None:
+        if name is not None and not re.fullmatch(r"[A-Z_][A-Z0-9_]*", name):
+            raise PydanticCustomError(
+                _SECRET,
+                "expected the name of an environment variable, such as OPENROUTER_API_KEY; never the key itself",
+            )
+        return name
+
 
 class SimulatedModelSettings(_Settings):
     """A simulated model: chance of a right answer by task kind and role; `default` covers the rest."""
 
-    name: str
+    name: Name
     worker: dict[str, Share]
     thinker: dict[str, Share] = Field(default_factory=lambda: {"default": 0.5})
     accepts_right: Share = Field(default=0.9, description="as Verifier: chance to accept a right response")
@@ -258,7 +272,7 @@ class EvaluationSettings(_Settings):
     """The table at the end."""
 
     repeats: Positive = Field(default=1, description="episodes per held-out question")
-    bootstrap: Positive = 10_000
+    bootstrap: int = Field(default=10_000, ge=100, description="resamples of the intervals")
     fixed_policy: bool = Field(
         default=True, description="search the best fixed tri-role policy on the training questions"
     )
@@ -281,7 +295,7 @@ class Settings(_Settings):
     """Everything a run depends on."""
 
     kind: Literal["train"] = "train"
-    seed: int = Field(default=42, ge=0)
+    seed: int = Field(default=42, ge=0, lt=2**32, description="JAX's keys take 32 bits of it")
     encoder: EncoderSettings = EncoderSettings()
     svf: SvfSettings = SvfSettings()
     head: HeadSettings = HeadSettings()
@@ -321,11 +335,11 @@ def load(path: str | Path, overrides: tuple[str, ...] = ()) -> Settings:
         UserError: naming the file, the key, what is allowed and what came.
     """
     try:
-        data = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        data = _yaml(Path(path).read_text(encoding="utf-8"), str(path))
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not UTF-8 text (byte {error.start})") from error
     if not isinstance(data, dict):
         raise UserError(f"{path}: expected a mapping of settings, got {type(data).__name__}")
     for override in overrides:
@@ -346,16 +360,31 @@ def dump(settings: Settings, path: Path) -> None:
     path.write_text(yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False), encoding="utf-8")
 
 
+class _Loader(yaml.SafeLoader):
+    """Plain YAML in which a key may stand once: of two groups of one name, the first would be lost unseen."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [key.value for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
+        twice = next((key for key in keys if keys.count(key) > 1), None)
+        if twice is not None:
+            raise yaml.constructor.ConstructorError(None, None, f"the key {twice} stands there twice", node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
+def _yaml(text: str, where: str) -> Any:
+    try:
+        return yaml.load(text, _Loader)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: such as a date that there is not
+        raise UserError(f"{where}: not valid YAML: {' '.join(str(error).split())}") from error
+
+
 def _override(data: dict[str, Any], override: str) -> None:
     key, equals, value = override.partition("=")
     if not equals or not key:
         raise UserError(f"--set {override}: expected KEY=VALUE, such as learning.generations=5")
     *parents, last = key.split(".")
     node: Any = data
-    try:
-        parsed = yaml.safe_load(value)
-    except yaml.YAMLError as error:
-        raise UserError(f"--set {override}: the value is not valid YAML") from error
+    parsed = _yaml(value, f"--set {override}")
     for parent in parents:
         node = node[_index(node, parent, override)] if isinstance(node, list) else node.setdefault(parent, {})
         if not isinstance(node, dict | list):
@@ -367,7 +396,7 @@ def _override(data: dict[str, Any], override: str) -> None:
 
 
 def _index(items: list[Any], part: str, override: str) -> int:
-    if not part.isdigit() or int(part) >= len(items):
+    if not part.isdecimal() or int(part) >= len(items):
         raise UserError(f"--set {override}: expected a position below {len(items)}, got {part}")
     return int(part)
 
@@ -377,9 +406,11 @@ def _explain(item: Any, where: str) -> str:
     if item["type"] == "extra_forbidden":
         group: Any = Settings
         for part in item["loc"][:-1]:
+            # A number is a position in a tuple[X, ...]: its settings are X's.
             field = getattr(group, "model_fields", {}).get(part)
-            group = field.annotation if field else None
+            group = get_args(group)[0] if isinstance(part, int) else field.annotation if field else None
         known = sorted(getattr(group, "model_fields", {}))
         return f"{where}: {key}: unknown key" + (f" (known here: {', '.join(known)})" if known else "")
-    came = "" if isinstance(item.get("input"), dict | BaseModel) else f" (got {item.get('input')!r})"
+    hidden = item["type"] == _SECRET or isinstance(item.get("input"), dict | BaseModel)
+    came = "" if hidden else f" (got {item.get('input')!r})"
     return f"{where}: {key}: {item['msg']}{came}"
