@@ -5,7 +5,7 @@ import logging
 import socket
 import time
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from email.utils import format_datetime
 from typing import Any
 
@@ -251,6 +251,9 @@ def test_check_of_an_endpoint(fault, message):
     "changes, message",
     [
         ({"base_url": "localhost:8000/v1"}, "expected http"),
+        ({"base_url": f"http://{'a' * 300}.com/v1"}, "not an address"),
+        ({"extra_body": {"since": date(2025, 1, 1)}}, "cannot be sent as JSON"),
+        ({"extra_body": {"bias": float("nan")}}, "cannot be sent as JSON"),
         ({"base_url": "http://user:secret-password@host/v1"}, "may hold no user"),
         ({"base_url": "https://host/v1?key=secret-password"}, "may hold no user, password, query"),
         ({"base_url": "ftp://user:secret-password@host"}, "got 'host'"),

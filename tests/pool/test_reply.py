@@ -54,6 +54,12 @@ def test_broken_unicode_has_an_identity_of_its_own():
     assert len(keys) == 3
 
 
+def test_half_a_surrogate_pair_becomes_text():
+    body = rb'{"choices": [{"message": {"content": "4\ud83d2", "reasoning": "\udc00"}, "finish_reason": "stop"}]}'
+    reply = read_reply(CALL, PriceSettings(), 200, body)
+    assert (reply.text, reply.reasoning) == ("4?2", "?")
+
+
 @given(_json, st.sampled_from([200, 400, 429, 500]))
 def test_any_json_ends_in_a_reply_or_a_typed_failure(data, status):
     try:

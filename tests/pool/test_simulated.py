@@ -12,6 +12,7 @@ from trinity_jax.episode.episode import End, EpisodeState, Role
 from trinity_jax.errors import UserError
 from trinity_jax.pool.reply import Call, Message, Outcome, Reply, Sampling
 from trinity_jax.pool.simulated import SimulatedModel, SimulatedQuestion
+from trinity_jax.tasks.extract import tagged
 
 WRONG = ("11", "12", "13", "14")
 QUESTIONS = {f"What is task {i}?": SimulatedQuestion(("sums", "words")[i % 2], "10", WRONG, f"q{i}") for i in range(80)}
@@ -43,7 +44,7 @@ def texts(simulated: SimulatedModel, requests) -> list[str]:
 
 def answers(simulated: SimulatedModel, states, times: int = 50) -> list[str | None]:
     requests = (call(state, name=simulated.name, occurrence=i) for state in states for i in range(times))
-    return [roles.answer(text, True) for text in texts(simulated, requests)]
+    return [tagged(text) for text in texts(simulated, requests)]
 
 
 def of_kind(kind: str) -> list[EpisodeState]:
@@ -175,7 +176,7 @@ def thoughts(worker: float, questions=QUESTIONS) -> list[str]:
     certain = model(ANN.model_copy(update={"worker": {"default": worker}}), questions=questions)
     requests = [call(ASK(prompt), occurrence=i) for prompt in questions for i in range(5)]
     replies = texts(certain, requests)
-    return [roles.idea(text, 999).replace(roles.answer(text, True) or "?", "_") for text in replies]
+    return [roles.idea(text, 999).replace(tagged(text) or "?", "_") for text in replies]
 
 
 def test_a_thought_tells_nothing_but_the_answer():
@@ -243,7 +244,7 @@ def test_the_question_is_found_wherever_it_stands_and_the_longest_wins():
     certain = model(ANN.model_copy(update={"worker": {"default": 1.0}}), questions=nested)
     for before in ("", "Dear model, "):
         for prompt, question in nested.items():
-            assert roles.answer(ask(certain, call(ASK(f"{before}{prompt}"))).text, True) == question.answer
+            assert tagged(ask(certain, call(ASK(f"{before}{prompt}"))).text) == question.answer
 
 
 def test_what_it_does_not_know_is_an_error_outcome():
@@ -284,7 +285,7 @@ def test_an_episode_runs_from_prompt_to_accept_on_real_text():
     assert ends == [None, None, None, None, End.ACCEPTED]
     assert [turn.verdict for turn in state.turns] == [None, False, None, None, True]
     assert state.response is not None
-    assert roles.answer(state.response, True) == "10"
+    assert tagged(state.response) == "10"
     assert len(state.thoughts) == 2
 
 

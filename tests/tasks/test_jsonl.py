@@ -72,6 +72,16 @@ def test_bad_rows_are_named_by_file_and_line(tmp_path, row, message):
     assert len(str(error.value)) < 400
 
 
+def test_half_a_surrogate_pair_is_no_text(tmp_path):
+    with pytest.raises(UserError, match=r"q\.jsonl:1: holds half of a surrogate pair"):
+        load_questions(write(tmp_path / "q.jsonl", {"prompt": "x \ud83d y", "answer": "1"}))
+
+
+def test_a_name_that_no_file_has():
+    with pytest.raises(UserError, match="cannot be read"):
+        load_questions("a\0b")
+
+
 def test_bad_files_are_named(tmp_path):
     with pytest.raises(UserError, match=r"none\.jsonl: cannot be read"):
         load_questions(tmp_path / "none.jsonl")

@@ -184,6 +184,7 @@ def _base_url(settings: ModelSettings) -> URL:
     where = f"pool model {settings.name}: base_url"
     try:
         url = URL(settings.base_url.rstrip("/"))
+        (url.host or "").encode("idna")  # as the name look-up will
     except ValueError as error:
         raise UserError(f"{where}: not an address: {error}") from error
     if url.scheme not in ("http", "https") or not url.host:
@@ -195,6 +196,10 @@ def _base_url(settings: ModelSettings) -> URL:
 
 def _check_extra_body(settings: ModelSettings) -> None:
     where = f"pool model {settings.name}: extra_body"
+    try:
+        json.dumps(settings.extra_body, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"{where}: cannot be sent as JSON ({error})") from error
     own = sorted(_OWN_FIELDS & settings.extra_body.keys())
     if own:
         raise UserError(f"{where}: may not set {', '.join(own)}")

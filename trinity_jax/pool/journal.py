@@ -138,8 +138,9 @@ class Journal:
 
     def lookup(self, key: str) -> Reply | None:
         """The first gradable reply to this call, if there is one."""
-        row = self._reader.execute(_LOOKUP, (key,)).fetchone()
-        return None if row is None else Reply(Outcome(row[0]), *row[1:])
+        for row in self._read(_LOOKUP, (key,)):
+            return Reply(Outcome(row[0]), *row[1:])
+        return None
 
     def record_decisions(self, rows: Iterable[DecisionRow]) -> "asyncio.Future[None]":
         """Note decisions; the future is done when they are on disk.
@@ -150,7 +151,7 @@ class Journal:
 
     def decisions(self, generation: int) -> dict[DecisionKey, DecisionRow]:
         """The decisions of one generation by (generation, candidate, question, repeat, turn)."""
-        rows = self._reader.execute("SELECT * FROM decisions WHERE generation = ?", (generation,))
+        rows = self._read("SELECT * FROM decisions WHERE generation = ?", (generation,))
         decisions = (DecisionRow._make((*row[:7], _loads(row[7]), _loads(row[8]), row[9])) for row in rows)
         return {decision[:5]: decision for decision in decisions}
 
@@ -159,7 +160,7 @@ class Journal:
         query = """SELECT COUNT(*), COALESCE(SUM(input_tokens), 0), COALESCE(SUM(output_tokens), 0),
                    COALESCE(SUM(COALESCE(cost, reserved)), 0.0) FROM calls"""
         where, values = ("", ()) if scope is None else (" WHERE scope = ?", (scope,))
-        return Totals(*self._reader.execute(query + where, values).fetchone())
+        return Totals(*self._read(query + where, values)[0])
 
     def close(self) -> None:
         """Write what is waiting, then let go of the file. A second call does nothing."""
@@ -177,6 +178,12 @@ class Journal:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _read(self, query: str, values: tuple) -> list[tuple]:
+        try:
+            return self._reader.execute(query, values).fetchall()
+        except sqlite3.Error as error:
+            raise UserError(f"{self.path}: not a usable journal ({error})") from error
 
     def _submit(self, sql: str, rows: list[tuple]) -> "asyncio.Future[None]":
         if self._closed:

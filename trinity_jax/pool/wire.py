@@ -137,8 +137,9 @@ def split_reasoning(content: str) -> tuple[str, str]:
 def _text(content: Any) -> str:
     if isinstance(content, list):
         parts = (part.get("text") for part in content if isinstance(part, dict))
-        return "".join(part for part in parts if isinstance(part, str))
-    return content if isinstance(content, str) else ""
+        content = "".join(part for part in parts if isinstance(part, str))
+    # Half of a surrogate pair is no text: neither a tokenizer nor SQLite takes it.
+    return content.encode("utf-8", "replace").decode() if isinstance(content, str) else ""
 
 
 def _usage(usage: Any) -> tuple[int, int] | None:

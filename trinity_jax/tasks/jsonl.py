@@ -70,6 +70,8 @@ def load_questions(path: Path | str) -> tuple[Question, ...]:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from error
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: not UTF-8 text (byte {error.start})") from error
+    except ValueError as error:  # a name with a NUL in it
+        raise UserError(f"{str(path)!r}: cannot be read ({error})") from error
     questions: dict[str, Question] = {}
     for number, line in enumerate(lines, start=1):
         if not line.strip():
@@ -91,6 +93,10 @@ def _object(line: str, where: str) -> dict[str, Any]:
         raise UserError(f"{where}: not valid JSON ({error})") from error
     if not isinstance(data, dict):
         raise UserError(f"{where}: expected a JSON object, got {type(data).__name__}")
+    try:
+        json.dumps(data, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise UserError(f"{where}: holds half of a surrogate pair, which is no text") from error
     unknown = sorted(data.keys() - {*_TEXTS, *_LISTS})
     if unknown:
         raise UserError(f"{where}: unknown key {unknown[0]!r} (known: {', '.join((*_TEXTS, *_LISTS))})")
