@@ -1,7 +1,11 @@
 """One YAML file = one run: ``python experiments/run.py --config FILE [--set K=V ...] [--run-dir DIR] [--resume]``."""
 
 import argparse
+import os
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
@@ -13,7 +17,7 @@ from trinity_jax.errors import UserError
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit code 0, or 2 for what the user can mend, or 130 for Ctrl-C; a stopped run goes on with ``--resume``."""
+    """Exit code 0; 2 for what the user can mend; 130 for Ctrl-C, 143 for SIGTERM: the run goes on with ``--resume``."""
     parser = argparse.ArgumentParser(prog="experiments/run.py", description=__doc__)
     parser.add_argument("--config", required=True, help="YAML file, such as experiments/configs/quickstart.yaml")
     parser.add_argument("--set", action="append", default=[], metavar="K=V", help="such as learning.generations=5")
@@ -22,22 +26,59 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     # A table needs room; where nobody looks through a window, give it some.
     console = Console(width=None if sys.stdout.isatty() else 132)
+    stopped = _Stopped()
     try:
         if options.resume and options.run_dir is None:
             raise UserError("--resume needs --run-dir: the run to go on with")
         settings = config.load(options.config, tuple(options.set))
         stamp = f"{Path(options.config).stem}-{datetime.now():%Y%m%d-%H%M%S}"
         # Imported late: a bad config is told before the seconds that JAX and transformers take to load.
-        from trinity_jax.training.train import train
+        with _at_once():
+            from trinity_jax.training.train import train
 
-        train(settings, options.run_dir or Path("runs") / stamp, resume=options.resume, console=console)
+        with stopped:
+            train(settings, options.run_dir or Path("runs") / stamp, resume=options.resume, console=console)
     except UserError as error:
-        Console(stderr=True).print(f"[bold red]error:[/bold red] {escape(str(error))}", soft_wrap=True, highlight=False)
-        return 2
+        return _error(str(error))
+    except OSError as error:
+        # A disk that is full, a folder that became read-only: whatever the file, the user's to mend.
+        where = f"{error.filename}: " if error.filename else ""
+        return _error(f"{where}{error.strerror or error}; what was paid for is kept: mend it and add --resume")
     except KeyboardInterrupt:
         Console(stderr=True).print("stopped; what was paid for is kept: go on with --resume")
-        return 130
+        return stopped.code
     return 0
+
+
+def _error(message: str) -> int:
+    Console(stderr=True).print(f"[bold red]error:[/bold red] {escape(message)}", soft_wrap=True, highlight=False)
+    return 2
+
+
+class _Stopped:
+    """While it is entered SIGTERM ends the run as Ctrl-C does; ``code`` tells which it was."""
+
+    code = 128 + signal.SIGINT
+
+    def __enter__(self) -> None:
+        self._before = signal.signal(signal.SIGTERM, self._terminate)
+
+    def __exit__(self, *_: object) -> None:
+        signal.signal(signal.SIGTERM, self._before)
+
+    def _terminate(self, *_: object) -> None:
+        self.code = 128 + signal.SIGTERM
+        signal.raise_signal(signal.SIGINT)
+
+
+@contextmanager
+def _at_once() -> Iterator[None]:
+    """Ctrl-C ends the process while libraries load: raised inside an import it may come out as any other error."""
+    before = signal.signal(signal.SIGINT, lambda *_: os._exit(128 + signal.SIGINT))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 if __name__ == "__main__":
