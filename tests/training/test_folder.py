@@ -53,6 +53,34 @@ def test_metrics_are_cut_at_the_checkpoint(tmp_path):
     assert [json.loads(line)["generation"] for line in folder.metrics.read_text().splitlines()] == [0, 1, 2]
 
 
+@pytest.mark.parametrize(
+    "lines", [b"", b'{"generation": 0}\n', b'{"gen\n{"generation": 1}\n', b"[0]\n[1]\n", b"\xff\xfe" * 9, b"1\n2\n"]
+)
+def test_a_line_lost_before_the_checkpoint_is_told_and_the_file_left_alone(tmp_path, lines):
+    folder = RunFolder.begin(tmp_path, SETTINGS)
+    folder.metrics.write_bytes(lines)
+    with pytest.raises(UserError, match=r"metrics\.jsonl: the line of generation [01] is missing or damaged"):
+        folder.cut_metrics(2)
+    assert folder.metrics.read_bytes() == lines
+
+
+def test_a_file_that_cannot_be_replaced_leaves_no_half_of_another(tmp_path):
+    folder = RunFolder.begin(tmp_path, SETTINGS)
+    folder.summary.mkdir()
+    with pytest.raises(OSError, match="summary"):
+        folder.write_summary({})
+    assert {path.name for path in tmp_path.iterdir()} == {"config.yaml", "summary.json"}
+
+
+def test_abandoning_leaves_what_is_not_the_runs(tmp_path):
+    folder = RunFolder.begin(tmp_path / "run", SETTINGS)
+    (folder.path / "notes.txt").write_text("mine")
+    folder.abandon()
+    assert [path.name for path in folder.path.iterdir()] == ["notes.txt"]
+    RunFolder.begin(tmp_path / "other", SETTINGS).abandon()
+    assert not (tmp_path / "other").exists()
+
+
 def test_metrics_refuse_nan(tmp_path):
     folder = RunFolder.begin(tmp_path, SETTINGS)
     with pytest.raises(ValueError, match="not JSON compliant"):

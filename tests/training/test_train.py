@@ -1,17 +1,23 @@
 import hashlib
+import io
 import json
+import shutil
 import sqlite3
+from contextlib import closing
 
 import numpy as np
 import pytest
 from rich.console import Console
-from safetensors.numpy import load_file
+from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
 
 from tests.tiny import make_encoder, tiny_run
 from trinity_jax import cli, config
 from trinity_jax.coordinator.export import load_coordinator
 from trinity_jax.errors import UserError
 from trinity_jax.training.train import train
+
+DEAD = {"name": "m", "model": "m", "base_url": "http://127.0.0.1:9/v1"}
 
 
 @pytest.fixture(scope="module")
@@ -141,6 +147,12 @@ def test_every_kind_of_vector_trains(encoder, tmp_path, changes):
         ({"head": {"kind": "block_diagonal", "blocks": 6}, "readout": {"kind": "raw"}}, "head.blocks"),
         ({"tasks__mix": [{"kind": "tea_leaves"}]}, "tea_leaves"),
         ({"encoder__buckets": [8]}, "encoder.buckets"),
+        ({"encoder__buckets": [140]}, "readout.k: expected at most"),
+        ({"pool": {"simulated": [{"name": "a", "worker": {}}]}}, "no default"),
+        (
+            {"pool": {"kind": "endpoints", "models": [DEAD]}},
+            "cannot be reached",
+        ),
     ],
 )
 def test_bad_input_leaves_no_folder(encoder, tmp_path, changes, message):
@@ -148,6 +160,88 @@ def test_bad_input_leaves_no_folder(encoder, tmp_path, changes, message):
         run(tmp_path / "run", tiny_run(encoder, **changes))
     assert message in str(caught.value)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_run_that_paid_before_it_stopped_is_kept(encoder, tmp_path):
+    # The warm-up's calls are paid when the read-out turns out to be impossible.
+    readout = {"kind": "whitened", "k": 12, "source": "episodes"}
+    with pytest.raises(UserError, match=r"readout\.k"):
+        run(tmp_path / "run", tiny_run(encoder, readout=readout, tasks__train=3, episode__max_calls=1))
+    assert paid(tmp_path / "run")[0] > 0
+
+
+def test_names_are_no_markup(encoder, tmp_path):
+    names = ["[/bold]", "<b>&amp;", "[red]"]
+    pool = {"simulated": [{"name": name, "worker": {"default": 0.5}} for name in names]}
+    settings = tiny_run(encoder, pool=pool, learning__generations=1, evaluation__fixed_policy=False)
+    screen = io.StringIO()
+    train(config.parse(settings, "test"), tmp_path / "run", resume=False, console=Console(file=screen, width=200))
+    assert all(name in screen.getvalue() for name in names)
+
+
+def _rewrite_readout(change):
+    def damage(folder):
+        path = folder / "readout.safetensors"
+        with safe_open(path, "numpy") as file:
+            metadata = file.metadata()
+        save_file(change(load_file(path)), path, metadata=metadata)
+
+    return damage
+
+
+def _sql(script):
+    def damage(folder):
+        with closing(sqlite3.connect(folder / "journal.sqlite")) as connection:
+            connection.executescript(script)
+
+    return damage
+
+
+def _checkpoints_are_a_file(folder):
+    shutil.rmtree(folder / "checkpoints")
+    (folder / "checkpoints").write_text("x")
+
+
+def _checkpoints_are_empty_files(folder):
+    for path in (folder / "checkpoints").rglob("*"):
+        if path.is_file():
+            path.write_bytes(b"")
+
+
+DAMAGES = {
+    "a tensor more": (_rewrite_readout(lambda t: t | {"more": np.zeros(3)}), "readout.safetensors: expected"),
+    "no tensors": (_rewrite_readout(lambda t: {}), "readout.safetensors: expected"),
+    "another width": (_rewrite_readout(lambda t: {n: a[:3] for n, a in t.items()}), "readout.safetensors: expected"),
+    "no numbers": (_rewrite_readout(lambda t: {n: a * np.nan for n, a in t.items()}), "readout.safetensors: expected"),
+    "no table": (_sql("DROP TABLE decisions"), "journal.sqlite: not a usable journal"),
+    "another version": (_sql("PRAGMA user_version = 9"), "journal.sqlite: journal format 9"),
+    "no folder": (_checkpoints_are_a_file, "checkpoints: expected a folder"),
+    "emptied": (_checkpoints_are_empty_files, "checkpoints: checkpoint 3 cannot be read"),
+    "no metrics": (lambda folder: (folder / "metrics.jsonl").unlink(), "metrics.jsonl: the line of generation 0"),
+}
+
+
+@pytest.mark.parametrize(("damage", "message"), DAMAGES.values(), ids=DAMAGES.keys())
+def test_a_damaged_run_is_told_and_not_made_worse(finished, encoder, tmp_path, damage, message):
+    folder = tmp_path / "run"
+    shutil.copytree(finished[0], folder)
+    damage(folder)
+    files = [path for path in folder.rglob("*") if path.is_file() and "journal" not in path.name]
+    before = {path: path.read_bytes() for path in files}
+    with pytest.raises(UserError) as caught:
+        run(folder, tiny_run(encoder), resume=True)
+    assert message in str(caught.value)
+    assert {path: path.read_bytes() for path in files} == before
+
+
+def test_lost_checkpoints_are_played_again_without_calls(finished, encoder, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(finished[0], folder)
+    shutil.rmtree(folder / "checkpoints")
+    (folder / "metrics.jsonl").unlink()
+    run(folder, tiny_run(encoder), resume=True)
+    assert np.array_equal(vector(folder), vector(finished[0]))
+    assert paid(folder) == paid(finished[0])
 
 
 def test_exported_tensors_are_the_evolved_mean(finished):

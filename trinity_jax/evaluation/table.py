@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from rich.markup import escape
 from rich.table import Table
 
 from trinity_jax.evaluation.intervals import Estimate, known_mean, mean_interval, paired_difference
@@ -65,7 +66,7 @@ def render(rows: Sequence[Row]) -> Table:
         table.add_column(heading, justify="right")
     for line in rows:
         table.add_row(
-            line.name,
+            escape(line.name),
             _percent(line.accuracy),
             f"{line.calls_per_question:.2f}",
             f"{line.calls:,}",

@@ -3,6 +3,8 @@
 import json
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +61,14 @@ class RunFolder:
         partial.replace(folder.config)
         return folder
 
+    def abandon(self) -> None:
+        """Take a run back in which nothing was paid for, so that the same command can be given again."""
+        for path in (self.config, *self.path.glob(f"{self.journal.name}*")):
+            path.unlink()
+        # A folder that holds something else is no longer ours to delete.
+        with suppress(OSError):
+            self.path.rmdir()
+
     @classmethod
     def resume(cls, path: Path, settings: Settings) -> "RunFolder":
         """The folder of a run that was stopped.
@@ -86,18 +96,20 @@ class RunFolder:
             os.fsync(file.fileno())
 
     def cut_metrics(self, generation: int) -> None:
-        """Drop lines of ``generation`` and later, which are about to be written again, and a half-written last one."""
-        if not self.metrics.exists():
-            return
-        kept = []
-        for text in self.metrics.read_text(encoding="utf-8").splitlines():
-            try:
-                line = json.loads(text)
-            except json.JSONDecodeError:
-                break
-            if line["generation"] < generation:
-                kept.append(text + "\n")
-        _replace(self.metrics, "".join(kept))
+        """Keep the lines before ``generation``; later ones, and a half-written last one, are about to be written again.
+
+        Raises:
+            UserError: a line that must be kept is missing or damaged.
+        """
+        text = self.metrics.read_text(encoding="utf-8", errors="replace") if self.metrics.exists() else ""
+        lines = text.split("\n")[:generation]
+        good = sum(1 for _ in takewhile(lambda pair: _generation(pair[1]) == pair[0], enumerate(lines)))
+        if good < generation:
+            raise UserError(
+                f"{self.metrics}: the line of generation {good} is missing or damaged; delete {self.checkpoints} and "
+                "add --resume: the generations are played again from the journal, without calls"
+            )
+        _replace(self.metrics, "".join(line + "\n" for line in lines))
 
     def total(self, key: str) -> int:
         """Sum of a count over all generations' lines."""
@@ -112,7 +124,19 @@ class RunFolder:
         _replace(self.transcripts, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
 
 
+def _generation(line: str) -> Any:
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return None
+    return found.get("generation") if isinstance(found, dict) else None
+
+
 def _replace(path: Path, text: str) -> None:
     partial = path.with_name(path.name + ".partial")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)
+    try:
+        partial.write_text(text, encoding="utf-8", errors="replace")
+        partial.replace(path)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise

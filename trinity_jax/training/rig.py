@@ -41,6 +41,9 @@ WARM_UP, WARM_UP_SCOPE = 3_000_000, "warm-up"
 """Stand in for the generation and its scope in the episodes that the read-out is fitted on."""
 
 
+_TENSORS = {"raw": (), "centred": ("mean",), "whitened": ("mean", "basis")}
+
+
 @dataclass(frozen=True)
 class Model:
     """What is trained, without anything that costs a call: questions, encoder, vector layout, strategy.
@@ -125,7 +128,7 @@ async def _open_pool(settings: Settings, folder: RunFolder, tasks: Tasks, stack:
 async def _readout(settings: Settings, folder: RunFolder, model: Model, pool: Pool) -> Readout:
     """Fit once per run and keep: a resumed run must not depend on the last bits of a second fit."""
     if folder.readout.exists():
-        return _load_readout(folder, model.checkpoint)
+        return _load_readout(settings, folder, model)
     chosen = settings.readout
     if chosen.kind == "raw":
         readout = Readout()
@@ -146,16 +149,25 @@ async def _readout(settings: Settings, folder: RunFolder, model: Model, pool: Po
     return readout
 
 
-def _load_readout(folder: RunFolder, checkpoint: str) -> Readout:
+def _load_readout(settings: Settings, folder: RunFolder, model: Model) -> Readout:
     try:
         with safe_open(folder.readout, framework="numpy") as file:
             fitted_on = (file.metadata() or {}).get("checkpoint")
-            arrays = {name: jnp.asarray(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (OSError, SafetensorError) as error:
         raise UserError(f"{folder.readout}: not a usable read-out ({error})") from error
-    if fitted_on != checkpoint:
-        raise UserError(f"{folder.path}: the run used encoder weights {fitted_on}, this encoder has {checkpoint}")
-    return Readout(**arrays)
+    if fitted_on != model.checkpoint:
+        raise UserError(f"{folder.path}: the run used encoder weights {fitted_on}, this encoder has {model.checkpoint}")
+    width = model.encoder.width
+    shapes = {"mean": (width,), "basis": (width, settings.readout.k)}
+    expected = {name: shapes[name] for name in _TENSORS[settings.readout.kind]}
+    if {name: array.shape for name, array in arrays.items()} != expected or not all(map(_finite, arrays.values())):
+        raise UserError(f"{folder.readout}: expected finite tensors {expected}; the file is damaged")
+    return Readout(**{name: jnp.asarray(array) for name, array in arrays.items()})
+
+
+def _finite(array: np.ndarray) -> bool:
+    return bool(np.isfinite(array).all())
 
 
 def _texts(result: EpisodeResult, settings: Settings) -> list[str]:

@@ -17,6 +17,7 @@ from trinity_jax.errors import UserError
 from trinity_jax.evaluation import table
 from trinity_jax.evaluation.baselines import compare
 from trinity_jax.evaluation.scores import episode_keys
+from trinity_jax.pool.journal import Journal
 from trinity_jax.report import write_report
 from trinity_jax.rollout.engine import EpisodeResult
 from trinity_jax.tasks.question import Question
@@ -43,7 +44,12 @@ def train(settings: Settings, run_dir: Path, *, resume: bool, console: Console) 
     console.print(f"run folder {escape(str(run_dir))}, n = {model.layout.size}, population {model.strategy.population}")
     with asyncio.Runner() as runner:
         context = rigged(settings, folder, model)
-        rig = runner.run(context.__aenter__())
+        try:
+            rig = runner.run(context.__aenter__())
+        except UserError:
+            if not resume:
+                _abandon_unpaid(folder)
+            raise
         try:
             # Short-lived tasks by the thousand follow; the collector need not walk what stays (halves CPU per call).
             gc.freeze()
@@ -55,6 +61,14 @@ def train(settings: Settings, run_dir: Path, *, resume: bool, console: Console) 
     folder.write_summary(summary)
     console.print(f"report: {escape(str(write_report(run_dir)))}")
     return summary
+
+
+def _abandon_unpaid(folder: RunFolder) -> None:
+    """A run that could not begin leaves nothing behind, unless its warm-up has paid for calls."""
+    with Journal.open(folder.journal) as journal:
+        paid = journal.totals().calls
+    if not paid:
+        folder.abandon()
 
 
 def _finish(rig: Rig, runner: asyncio.Runner, mean: np.ndarray, console: Console) -> dict[str, Any]:
@@ -76,7 +90,7 @@ def _finish(rig: Rig, runner: asyncio.Runner, mean: np.ndarray, console: Console
     rows = comparison.rows(settings.evaluation.bootstrap, settings.seed)
     summary = comparison.summary(rows)
     console.print(table.render(rows))
-    console.print(summary["verdict"], highlight=False)
+    console.print(escape(summary["verdict"]), highlight=False)
     return summary | {
         "calls": rig.pool.ledger.calls,
         # A resumed run's process has asked for a part only; the rest stands in metrics.jsonl and, of the warm-up (which
