@@ -26,7 +26,6 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     # A table needs room; where nobody looks through a window, give it some.
     console = Console(width=None if sys.stdout.isatty() else 132)
-    stopped = _Stopped()
     try:
         if options.resume and options.run_dir is None:
             raise UserError("--resume needs --run-dir: the run to go on with")
@@ -36,7 +35,7 @@ def main(arguments: list[str] | None = None) -> int:
         with _at_once():
             from trinity_jax.training.train import train
 
-        with stopped:
+        with _terminable():
             train(settings, options.run_dir or Path("runs") / stamp, resume=options.resume, console=console)
     except UserError as error:
         return _error(str(error))
@@ -45,8 +44,7 @@ def main(arguments: list[str] | None = None) -> int:
         where = f"{error.filename}: " if error.filename else ""
         return _error(f"{where}{error.strerror or error}; what was paid for is kept: mend it and add --resume")
     except KeyboardInterrupt:
-        Console(stderr=True).print("stopped; what was paid for is kept: go on with --resume")
-        return stopped.code
+        return _stopped(signal.SIGINT)
     return 0
 
 
@@ -55,20 +53,19 @@ def _error(message: str) -> int:
     return 2
 
 
-class _Stopped:
-    """While it is entered SIGTERM ends the run as Ctrl-C does; ``code`` tells which it was."""
+def _stopped(number: int) -> int:
+    Console(stderr=True).print("stopped; what was paid for is kept: go on with --resume")
+    return 128 + number
 
-    code = 128 + signal.SIGINT
 
-    def __enter__(self) -> None:
-        self._before = signal.signal(signal.SIGTERM, self._terminate)
-
-    def __exit__(self, *_: object) -> None:
-        signal.signal(signal.SIGTERM, self._before)
-
-    def _terminate(self, *_: object) -> None:
-        self.code = 128 + signal.SIGTERM
-        signal.raise_signal(signal.SIGINT)
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM ends the process on the spot: a run survives that at any moment, an exception may get lost on its way."""
+    before = signal.signal(signal.SIGTERM, lambda number, _: os._exit(_stopped(number)))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager
@@ -82,4 +79,7 @@ def _at_once() -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    # Nothing is left to stop; a second Ctrl-C would only break into the interpreter's end.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.exit(code)

@@ -1,7 +1,9 @@
 """The entry ``experiments/run.py``: exit codes and the one line on stderr."""
 
 import errno
+import os
 import signal
+from contextlib import suppress
 
 import pytest
 import yaml
@@ -34,14 +36,26 @@ def failing(error):
     return work
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_signals_end_the_run_with_a_word_on_how_to_go_on(run, number, code):
+def test_ctrl_c_ends_the_run_with_a_word_on_how_to_go_on(run):
     handlers = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
-    got, said = run(lambda: signal.raise_signal(number))
-    assert got == code
+    code, said = run(lambda: signal.raise_signal(signal.SIGINT))
+    assert code == 130
     assert "--resume" in said
     assert said.count("\n") == 1
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == handlers
+
+
+def test_sigterm_ends_the_process_even_where_exceptions_are_swallowed(run, monkeypatch):
+    codes = []
+    monkeypatch.setattr(os, "_exit", codes.append)
+
+    def work():
+        with suppress(BaseException):
+            signal.raise_signal(signal.SIGTERM)
+
+    _, said = run(work)
+    assert codes == [143]
+    assert "--resume" in said
 
 
 @pytest.mark.parametrize(

@@ -249,7 +249,6 @@ class FitnessSettings(_Settings):
 class LearningSettings(_Settings):
     """The evolution strategy (trinity.md section 6)."""
 
-    algorithm: Literal["sep_cma_es"] = "sep_cma_es"
     generations: Positive = 60
     population: Annotated[int, Field(ge=4)] | None = Field(default=None, description="null: 4 + 3 ln n, rounded up")
     questions: Positive = Field(default=16, description="training questions per generation")

@@ -132,6 +132,23 @@ def test_missing_unexpected_and_misshapen_tensors_are_named(copy):
     assert "model.norm.weight: expected shape (16,), got (5,)" in refused(folder)
 
 
+def test_weights_that_are_no_numbers_are_named(copy):
+    folder = copy("qwen3_full")
+    edit(folder, lambda tensors: tensors.update({"model.norm.weight": np.full(16, np.nan, np.float32)}))
+    assert "model.norm.weight: holds NaN" in refused(folder)
+
+
+def test_absurd_layer_counts_are_refused_at_once(copy):
+    folder = copy("qwen3_full")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 10**9}))
+    assert "config.json: num_hidden_layers is 1000000000, but there are" in refused(folder)
+
+
+def test_a_name_that_no_file_has():
+    assert "cannot be read" in refused("a\0b.gguf")
+
+
 def test_untied_needs_its_lm_head(copy):
     folder = copy("llama")
     edit(folder, lambda tensors: tensors.pop("lm_head.weight"))

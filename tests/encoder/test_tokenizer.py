@@ -97,9 +97,12 @@ def test_bad_files_are_explained(tmp_path):
         load("e.gguf", token_type=[1, 1])
     with pytest.raises(UserError, match="twice"):
         load("f.gguf", tokens=[*TOKENS[:-1], "a"])
-    (tmp_path / "empty").mkdir()
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(UserError, match=r"no tokenizer there \(expected one of tokenizer\.json"):
+        load_tokenizer(str(tmp_path / "folder"))
+    (tmp_path / "folder" / "tokenizer.json").write_text("{")
     with pytest.raises(UserError, match="no usable tokenizer there"):
-        load_tokenizer(str(tmp_path / "empty"))
+        load_tokenizer(str(tmp_path / "folder"))
     with pytest.raises(UserError, match=r"encoder\.source"):
         load_tokenizer(str(tmp_path / "nowhere"))
 

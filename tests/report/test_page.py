@@ -173,6 +173,19 @@ def test_half_written_last_lines_are_skipped_and_said(make_run):
     assert "completed 3 generations" in page.text
 
 
+def test_absurd_files_are_told(make_run):
+    run = make_run(2)
+    (run / "summary.json").write_text("[" * 100_000)
+    assert "summary.json is half-written" in Page(write_report(run)).text
+    lines = (run / "metrics.jsonl").read_text()
+    (run / "metrics.jsonl").write_text("[" * 100_000 + "\n" + lines)
+    with pytest.raises(UserError, match=r"metrics\.jsonl: line 1 is not JSON"):
+        write_report(run)
+    (run / "config.yaml").write_text("a: 2024-99-99")
+    with pytest.raises(UserError, match=r"config\.yaml: not valid YAML: month"):
+        write_report(run)
+
+
 def test_text_of_models_is_never_markup(make_run):
     evil = "</div></details><script>alert(1)</script><img src=x onerror=alert(1)>{{ 7 * 7 }} & \u202e \ud800 \x00 ]]>"
     bad = {

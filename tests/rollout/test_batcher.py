@@ -64,11 +64,16 @@ def test_decisions_that_wait_go_together(tmp_path):
 
 def test_recorded_decisions_are_read_and_not_made_again(tmp_path):
     key, other = EpisodeKey(4, 2, 1, 0), EpisodeKey(4, 3, 1, 0)
-    first = served(tmp_path, Population(), lambda b: b.decide(key, start("q")))
+
+    async def before(batcher):
+        batcher.recall(9)
+        return await batcher.decide(key, start("q"))
+
+    first = served(tmp_path, Population(), before)
     population = Population()
 
     async def body(batcher):
-        batcher.recall(4)
+        batcher.recall(9)
         return await asyncio.gather(batcher.decide(key, start("q")), batcher.decide(other, start("q")))
 
     again, _ = served(tmp_path, population, body)

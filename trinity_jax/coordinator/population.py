@@ -85,10 +85,6 @@ class PopulationEncoder:
         """How many different token tuples have been encoded in all."""
         return self.encoder.distinct_transcripts
 
-    def states(self, tokens: Sequence[Tokens]) -> Float[np.ndarray, "B D"]:
-        """Hidden vectors of the un-adapted encoder."""
-        return self.encoder.states(tokens)
-
     def load(self, vectors: Float[np.ndarray, "P n"]) -> None:
         """Put candidates on the device, at most the encoder's ``population`` of them.
 

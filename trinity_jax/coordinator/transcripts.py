@@ -6,7 +6,6 @@ scaled, nothing can be shared: there is no trunk, and every pair goes through al
 
 import functools
 import logging
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
@@ -50,7 +49,6 @@ class TranscriptEncoder:
         adaptation: the scaled matrices; ``adaptation.sizes`` goes into the layout.
         width: D.
         compilations: programs traced so far, at most two per bucket.
-        seconds: spent in `encode` so far.
 
     Raises:
         UserError: an unknown target, or ``cache_mb`` too small for one transcript.
@@ -63,7 +61,6 @@ class TranscriptEncoder:
         self.population = population
         self.micro_batch = settings.micro_batch or (1 if cpu else 32)
         self.compilations = 0
-        self.seconds = 0.0
         self._settings = settings
         first = self.adaptation.first_layer
         self._first = config.num_layers - 1 if first is None else first
@@ -106,7 +103,6 @@ class TranscriptEncoder:
         Raises:
             ValueError: more tokens than the largest bucket, or none at the read position.
         """
-        started = time.perf_counter()
         pairs = [(candidate if self.adaptation.factors else self.population, tokens) for candidate, tokens in pairs]
         found: dict[Pair, np.ndarray] = {}
         missing: dict[Tokens, list[Pair]] = {}
@@ -124,7 +120,6 @@ class TranscriptEncoder:
             for rows in self._rows(transcripts, missing):
                 found.update(self._call(rows))
         self._remember(found)
-        self.seconds += time.perf_counter() - started
         return [found[pair] for pair in pairs]
 
     def _rows(

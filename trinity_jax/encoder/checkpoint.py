@@ -100,6 +100,8 @@ def load_folder(folder: Path, dtype: Any) -> tuple[Decoder, str]:
             except (SafetensorError, OSError) as error:
                 raise UserError(f"{file}: not a whole safetensors file ({error}); download it again") from error
             owner |= dict.fromkeys(handle.keys(), handle)
+        if config.num_layers > len(owner):  # before anything is listed per layer
+            raise UserError(f"{where}: num_hidden_layers is {config.num_layers}, but there are {len(owner)} tensors")
         check_names(config, owner, str(folder))
         decoder = from_tensors(config, lambda name: owner[name].get_tensor(name), dtype, str(folder))
     for file in files:
@@ -155,6 +157,8 @@ def from_tensors(
         array = get(name)
         if array.shape != shapes[name]:
             raise UserError(f"{where}: {name}: expected shape {shapes[name]}, got {array.shape}")
+        if not np.isfinite(array).all():
+            raise UserError(f"{where}: {name}: holds NaN or infinity; the file is damaged")
         return array.astype(dtype, copy=False)
 
     arrays = {}

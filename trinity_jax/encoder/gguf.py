@@ -88,6 +88,8 @@ def read_gguf(path: Path) -> GgufFile:
         stat = os.stat(path)
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from error
+    except ValueError as error:  # a name with a NUL in it
+        raise UserError(f"{str(path)!r}: cannot be read ({error})") from error
     return _read(path, stat.st_size, stat.st_mtime_ns)
 
 

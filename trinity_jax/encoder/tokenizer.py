@@ -28,6 +28,7 @@ _SPLITS: dict[str, str | None] = {
     "deepseek-r1-qwen": _QWEN2,
     "llama-bpe": _LLAMA3,
 }
+_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json")
 _CONTROL, _USER_DEFINED = 3, 4  # `tokenizer.ggml.token_type`
 
 
@@ -97,6 +98,9 @@ def load_tokenizer(source: str, revision: str | None = None) -> Tokenizer:
     if source.endswith(".gguf"):
         return gguf_tokenizer(Path(source))
     folder = checkpoint_folder(source, revision)
+    if not any((folder / name).is_file() for name in _FILES):
+        # transformers would make an empty one up.
+        raise UserError(f"{folder}: no tokenizer there (expected one of {', '.join(_FILES)})")
     _quiet()
     from transformers import AutoTokenizer
 

@@ -227,8 +227,13 @@ class _Write(NamedTuple):
 def _acknowledge(writes: list[_Write], error: UserError | None) -> None:
     def settle(futures: list["asyncio.Future[None]"]) -> None:
         for future in futures:
-            if not future.done():
-                future.set_exception(error) if error else future.set_result(None)
+            if future.done():
+                continue
+            if error is None:
+                future.set_result(None)
+            else:
+                future.set_exception(error)
+                future.exception()  # counts as heard: nobody has to await a decision's
 
     by_loop: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
     for write in writes:

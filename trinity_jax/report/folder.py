@@ -98,7 +98,7 @@ def _config(path: Path) -> tuple[dict[str, Any], str]:
         raise UserError(f"{path.parent}: not a run folder, it has no config.yaml")
     try:
         config = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: such as a date that there is not
         raise UserError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from error
     if not isinstance(config, dict):
         raise UserError(f"{path}: expected a mapping of settings, got {type(config).__name__}")
@@ -112,7 +112,7 @@ def _summary(path: Path, notices: list[str]) -> dict[str, Any] | None:
         return None
     try:
         summary = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         summary = None
     if not isinstance(summary, dict):
         notices.append("summary.json is half-written and was left out.")
@@ -130,7 +130,7 @@ def _lines(path: Path, notices: list[str]) -> list[dict[str, Any]]:
     for position, line in numbered:
         try:
             value = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             if position == numbered[-1][0]:
                 notices.append(f"The last line of {path.name} is half-written and was skipped.")
                 break

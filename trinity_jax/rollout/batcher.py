@@ -1,7 +1,6 @@
 """Decisions that wait go together into one jitted call; no barrier between turns, questions or candidates."""
 
 import asyncio
-import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Literal, NamedTuple
 
@@ -47,26 +46,27 @@ class Batcher:
         shared_keys: bool = True,
     ):
         self.mode: Literal["sample", "argmax"] = "sample"
-        self._seconds = 0.0
         self._population = population
         self._router = router
         self._episode = episode
         self._journal = journal
         self._shared_keys = shared_keys
+        self._generation = 0
         self._recorded: dict[DecisionKey, DecisionRow] = {}
         self._waiting: list[_Waiting] = []
         self._worker: asyncio.Task[None] | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="decide")
 
     def recall(self, generation: int) -> None:
-        """Hold the decisions that the journal has of this generation, and those of no other."""
+        """Hold the decisions that the journal has under this number, and no others; new ones go there too."""
+        self._generation = generation
         self._recorded = self._journal.decisions(generation)
 
     async def decide(self, key: EpisodeKey, state: EpisodeState) -> Decision:
         """One decision for turn ``len(state.turns)``, together with whoever else waits for one."""
         generation, candidate, question, repeat = key
         turn = len(state.turns)
-        where = (generation, candidate, question, repeat, turn)
+        where = (self._generation, candidate, question, repeat, turn)
         known = self._recorded.get(where)
         if known is not None:
             return Decision(known.model, Role(known.role), known.model_probs, known.role_probs)
@@ -82,11 +82,6 @@ class Batcher:
             self._worker = asyncio.create_task(self._serve())
         return await answer
 
-    def take_seconds(self) -> float:
-        """Time spent in jitted calls since this was last asked."""
-        seconds, self._seconds = self._seconds, 0.0
-        return seconds
-
     def close(self) -> None:
         """Let the thread go."""
         self._thread.shutdown(cancel_futures=True)
@@ -98,7 +93,9 @@ class Batcher:
             await asyncio.sleep(0)
             batch, self._waiting = self._waiting, []
             try:
-                choices = await loop.run_in_executor(self._thread, self._choose, [w.row for w in batch])
+                choices = await loop.run_in_executor(
+                    self._thread, self._population.decide, [w.row for w in batch], self.mode
+                )
                 self._journal.record_decisions(_record(w.key, c) for w, c in zip(batch, choices, strict=True))
             except Exception as error:
                 # Whoever waits is told; the next batch may be fine.
@@ -111,12 +108,6 @@ class Batcher:
                     waiting.answer.set_result(
                         Decision(choice.model, ROLES[choice.role], choice.model_probs, choice.role_probs)
                     )
-
-    def _choose(self, rows: list[Row]) -> list[Choice]:
-        started = time.perf_counter()
-        choices = self._population.decide(rows, self.mode)
-        self._seconds += time.perf_counter() - started
-        return choices
 
 
 def _record(key: DecisionKey, choice: Choice) -> DecisionRow:

@@ -10,12 +10,14 @@ from trinity_jax.pool.reply import Outcome
 from trinity_jax.rollout.engine import EpisodeResult
 
 
-def raised(rewards: Float[np.ndarray, "P R"], undecided: float) -> list[str]:
+def raised(rewards: Float[np.ndarray, "P R"], fitness: Float[np.ndarray, " P"], undecided: float) -> list[str]:
     """Warnings for the metrics line and the screen; the run goes on."""
-    known = rewards[~np.isnan(rewards)]
+    known, fit = rewards[~np.isnan(rewards)], fitness[~np.isnan(fitness)]
     alarms = []
     if known.size and np.ptp(known) == 0:
         alarms.append(f"all rewards are {known.flat[0]:g}: nothing to select on; check the grader and the answers")
+    elif fit.size and np.ptp(fit) == 0:
+        alarms.append("all candidates are equally fit: nothing to select on in this generation")
     if np.isnan(rewards).all(axis=1).any():
         alarms.append("a candidate has no completed episode: it ranks last")
     if undecided > 0.5:

@@ -3,11 +3,12 @@
 import asyncio
 import time
 from collections.abc import Sequence
-from copy import deepcopy
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import numpy as np
+from evosax.algorithms.distribution_based.sep_cma_es import State
+from jaxtyping import PRNGKeyArray
 from rich.console import Console
 
 from trinity_jax.errors import UserError
@@ -36,71 +37,17 @@ def evolve(rig: Rig, runner: asyncio.Runner, console: Console) -> np.ndarray:
     Resuming is replaying: population and questions of a generation follow from seed and generation, decisions and
     replies are read from the journal, the state comes from the checkpoint.
     """
-    settings, strategy, train = rig.settings, rig.model.strategy, rig.model.tasks.train
-    root = jax.random.key(settings.seed)
-    strategy_root, question_root = (jax.random.fold_in(root, branch) for branch in (_STRATEGY, _QUESTIONS))
+    strategy, generations = rig.model.strategy, rig.settings.learning.generations
+    root = jax.random.fold_in(jax.random.key(rig.settings.seed), _STRATEGY)
     checkpoints = Checkpoints(rig.folder.checkpoints)
-    generations = settings.learning.generations
-    done, state = checkpoints.latest(strategy.init(jax.random.fold_in(strategy_root, generations)))
+    done, state = checkpoints.latest(strategy.init(jax.random.fold_in(root, generations)))
     rig.folder.cut_metrics(done)
     if done:
         console.print(f"resuming after generation {done - 1}")
     try:
         with Display(console, generations, done) as display:
             for generation in range(done, generations):
-                clock = _Clock()
-                ask_key, tell_key = jax.random.split(jax.random.fold_in(strategy_root, generation))
-                X, state = strategy.ask(state, ask_key)
-                candidates = np.asarray(X)
-                if not np.isfinite(candidates).all():
-                    raise UserError(f"generation {generation}: the strategy proposed NaN; lower learning.sigma0")
-                rig.population.load(candidates)
-                clock.mark("ask")
-
-                before, encoded = deepcopy(rig.pool.counters), rig.population.distinct_transcripts
-                keys = generation_keys(
-                    jax.random.fold_in(question_root, generation),
-                    settings.learning,
-                    [question.kind for question in train],
-                    generation,
-                    strategy.population,
-                )
-                scope = f"generation {generation}" if settings.journal.reuse == "generation" else "run"
-                results = runner.run(play(rig, keys, train, scope, settings.policy.train))
-                alarms.stop_on_failures(results, settings.training.max_failed_share, f"generation {generation}")
-                clock.mark("rollout")
-
-                outcomes = metrics.outcomes(results, strategy.population, len(settings.pool.names))
-                scores = fitness(settings.learning.fitness, *outcomes, settings.episode.max_calls)
-                state = strategy.tell(state, X, scores, tell_key)
-                mean = np.asarray(strategy.mean(state))
-                clock.mark("tell")
-
-                validation = None
-                last = generation == generations - 1
-                if (generation + 1) % settings.training.validate_every == 0 or last:
-                    validation = validate(rig, runner, mean, generation)
-                clock.mark("validate")
-
-                line = {
-                    "generation": generation,
-                    "fitness_mean": metrics.finite(known_mean(scores)),
-                    "fitness_best": metrics.finite(np.fmax.reduce(scores)),
-                    "reward_mean": metrics.finite(known_mean(outcomes.rewards)),
-                    "validation_accuracy": validation,
-                    "sigma": metrics.finite(float(strategy.sigma(state))),
-                    "mean_norm": metrics.finite(float(np.linalg.norm(mean))),
-                    "diagonal_spread": metrics.finite(float(strategy.diagonal_spread(state))),
-                    **metrics.choice_shares(results, train, settings.pool.names),
-                    **metrics.spent(before, rig.pool.counters),
-                    "calls_per_episode": float(outcomes.calls.mean()),
-                    "failed_share": metrics.failed_share(results),
-                    "undecided_share": metrics.undecided_share(results),
-                    "distinct_transcripts": rig.population.distinct_transcripts,
-                    "new_transcripts": rig.population.distinct_transcripts - encoded,
-                    "alarms": alarms.raised(outcomes.rewards, metrics.undecided_share(results)),
-                    "seconds": clock.seconds | {"decide": rig.batcher.take_seconds(), "total": clock.total()},
-                }
+                state, line = _generation(rig, runner, state, generation, jax.random.fold_in(root, generation))
                 # Line before checkpoint: a kill between the two writes the line again, never loses it.
                 rig.folder.append_metrics(line)
                 checkpoints.save(generation + 1, state)
@@ -110,21 +57,98 @@ def evolve(rig: Rig, runner: asyncio.Runner, console: Console) -> np.ndarray:
     return np.asarray(strategy.mean(state))
 
 
-def validate(rig: Rig, runner: asyncio.Runner, mean: np.ndarray, generation: int) -> float | None:
-    """Accuracy of one vector on the fixed validation questions; the calls are the same ones every time."""
+def _generation(
+    rig: Rig, runner: asyncio.Runner, state: State, generation: int, key: PRNGKeyArray
+) -> tuple[State, dict[str, Any]]:
+    """One generation: the state after it, and its line of metrics.jsonl."""
+    settings, strategy, train = rig.settings, rig.model.strategy, rig.model.tasks.train
+    learning, where, clock = settings.learning, f"generation {generation}", _Clock()
+    ask_key, tell_key = jax.random.split(key)
+    X, state = strategy.ask(state, ask_key)
+    candidates = np.asarray(X)
+    if not np.isfinite(candidates).all():
+        raise UserError(f"{where}: the strategy proposed NaN; lower learning.sigma0")
+    rig.population.load(candidates)
+    clock.mark("ask")
+
+    scope = where if settings.journal.reuse == "generation" else "run"
+    # Calls of a scope of its own are this generation's, whichever process made them.
+    before = rig.pool.journal.totals(scope) if scope == "run" else None
+    encoded, decided = rig.population.distinct_transcripts, rig.population.seconds
+    draw_key = jax.random.fold_in(jax.random.fold_in(jax.random.key(settings.seed), _QUESTIONS), generation)
+    keys = generation_keys(draw_key, learning, [q.kind for q in train], generation, strategy.population)
+    results = runner.run(play(rig, keys, train, scope, settings.policy.train, generation))
+    alarms.stop_on_failures(results, settings.training.max_failed_share, where)
+    clock.mark("rollout")
+
+    outcomes = metrics.outcomes(results, strategy.population, len(settings.pool.names))
+    scores = fitness(learning.fitness, *outcomes, settings.episode.max_calls)
+    state = strategy.tell(state, X, scores, tell_key)
+    mean = np.asarray(strategy.mean(state))
+    clock.mark("tell")
+
+    last = generation == learning.generations - 1
+    validated: list[EpisodeResult] = []
+    if (generation + 1) % settings.training.validate_every == 0 or last:
+        validated = validate(rig, runner, mean, generation)
+    clock.mark("validate")
+
+    undecided = metrics.undecided_share(results)
+    return state, {
+        "generation": generation,
+        "fitness_mean": metrics.finite(known_mean(scores)),
+        "fitness_best": metrics.finite(np.fmax.reduce(scores)),
+        "reward_mean": metrics.finite(known_mean(outcomes.rewards)),
+        "validation_accuracy": metrics.finite(known_mean(metrics.rewards(validated))),
+        "sigma": metrics.finite(float(strategy.sigma(state))),
+        "mean_norm": metrics.finite(float(np.linalg.norm(mean))),
+        "diagonal_spread": metrics.finite(float(strategy.diagonal_spread(state))),
+        **metrics.choice_shares(results, train, settings.pool.names),
+        **metrics.spent(rig.pool.journal.totals(scope), before, results),
+        "validation_calls_without_sharing": metrics.asked(validated),
+        "calls_per_episode": float(outcomes.calls.mean()),
+        "failed_share": metrics.failed_share(results),
+        "undecided_share": undecided,
+        "no_response_share": metrics.no_response_share(results),
+        "distinct_transcripts": rig.population.distinct_transcripts,
+        "new_transcripts": rig.population.distinct_transcripts - encoded,
+        "alarms": alarms.raised(outcomes.rewards, scores, undecided),
+        "seconds": clock.seconds | {"decide": rig.population.seconds - decided, "total": clock.total()},
+    }
+
+
+def validate(rig: Rig, runner: asyncio.Runner, mean: np.ndarray, generation: int) -> list[EpisodeResult]:
+    """Episodes of one vector on the fixed validation questions, with the same luck and the same calls every time."""
     rig.population.load(mean[None])
-    keys = episode_keys(len(rig.model.tasks.validation), 1, generation=VALIDATION + generation)
-    results = runner.run(play(rig, keys, rig.model.tasks.validation, "validation", rig.settings.policy.evaluate))
-    alarms.stop_on_failures(results, rig.settings.training.max_failed_share, f"generation {generation}")
-    return metrics.finite(known_mean(np.array([np.nan if r.reward is None else r.reward for r in results])))
+    questions, settings = rig.model.tasks.validation, rig.settings
+    keys = episode_keys(len(questions), 1, generation=VALIDATION)
+    episodes = play(rig, keys, questions, "validation", settings.policy.evaluate, VALIDATION + generation)
+    results = runner.run(episodes)
+    alarms.stop_on_failures(results, settings.training.max_failed_share, f"validation of generation {generation}")
+    return results
 
 
 async def play(
-    rig: Rig, keys: list[EpisodeKey], questions: Sequence[Question], scope: str, mode: Literal["sample", "argmax"]
+    rig: Rig,
+    keys: list[EpisodeKey],
+    questions: Sequence[Question],
+    scope: str,
+    mode: Literal["sample", "argmax"],
+    recorded_as: int,
 ) -> list[EpisodeResult]:
-    """Episodes of the candidates that are loaded, decisions recalled from the journal where it has them."""
+    """Episodes of the candidates that are loaded.
+
+    Args:
+        rig: the run.
+        keys: which episodes.
+        questions: which ``EpisodeKey.question`` indexes.
+        scope: of the calls.
+        mode: how logits become a choice.
+        recorded_as: the number under which the journal keeps these decisions, and gives them back.
+    """
     rig.batcher.mode = mode
-    rig.batcher.recall(keys[0].generation)
+    rig.batcher.recall(recorded_as)
+    rig.pool.forget_failures()
     return await rollout(keys, questions, rig.batcher, rig.pool, rig.settings.episode, scope)
 
 

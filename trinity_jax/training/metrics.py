@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from trinity_jax.episode.episode import ROLES
-from trinity_jax.pool.pool import Counters
+from trinity_jax.episode.episode import ROLES, End
+from trinity_jax.pool.journal import Totals
 from trinity_jax.rollout.engine import EpisodeResult
 from trinity_jax.tasks.question import Grade, Question
 
@@ -30,7 +30,7 @@ def outcomes(results: Sequence[EpisodeResult], population: int, models: int) -> 
         for turn in result.state.turns:
             counts[result.key.candidate, turn.model] += 1
     return Outcomes(
-        np.array([np.nan if r.reward is None else r.reward for r in results]).reshape(shape),
+        rewards(results).reshape(shape),
         counts,
         np.array([len(r.replies) for r in results]).reshape(shape),
         np.array([sum(reply.cost for reply in r.replies) for r in results]).reshape(shape),
@@ -57,20 +57,34 @@ def choice_shares(
     }
 
 
-def spent(before: Counters, after: Counters) -> dict[str, Any]:
-    """Calls, tokens and cost between two readings of the pool's counters."""
-    return {
-        "calls": after.made - before.made,
-        "calls_without_sharing": after.asked - before.asked,
-        "input_tokens": after.input_tokens - before.input_tokens,
-        "output_tokens": after.output_tokens - before.output_tokens,
-        "cost": after.cost - before.cost,
-        "failures": {
-            outcome.value: count - before.failures.get(outcome, 0)
-            for outcome, count in after.failures.items()
-            if count > before.failures.get(outcome, 0)
-        },
-    }
+def spent(now: Totals, before: Totals | None, results: Sequence[EpisodeResult]) -> dict[str, Any]:
+    """Calls made, calls there would have been without sharing, tokens, cost, failed replies by outcome.
+
+    Args:
+        now: the journal's totals of the episodes' scope.
+        before: the same before these episodes, where others use the scope too.
+        results: the episodes.
+    """
+    made = now._asdict()
+    if before is not None:
+        made = {name: amount - getattr(before, name) for name, amount in made.items()}
+    failures = Counter(r.outcome.value for result in results for r in result.replies if not r.outcome.gradable)
+    return made | {"calls_without_sharing": asked(results), "failures": dict(sorted(failures.items()))}
+
+
+def asked(results: Sequence[EpisodeResult]) -> int:
+    """Calls of all episodes, shared ones counted for each."""
+    return sum(len(result.replies) for result in results)
+
+
+def rewards(results: Sequence[EpisodeResult]) -> Float[np.ndarray, " R"]:
+    """Rewards, NaN where an episode could not be completed."""
+    return np.array([np.nan if result.reward is None else result.reward for result in results])
+
+
+def no_response_share(results: Sequence[EpisodeResult]) -> float:
+    """Share of episodes that a Verifier ended with nothing to verify: they take no turn, so no share shows them."""
+    return sum(r.state.end is End.NO_RESPONSE for r in results) / len(results)
 
 
 def failed_share(results: Sequence[EpisodeResult]) -> float:

@@ -86,6 +86,9 @@ def build_model(settings: Settings) -> Model:
     decoder, checkpoint = load_checkpoint(source, dtype=jnp.dtype(settings.encoder.dtype), revision=revision)
     if settings.encoder.layers is not None:
         decoder = cut(decoder, settings.encoder.layers)
+    longest, positions = settings.encoder.buckets[-1], decoder.config.max_positions
+    if longest > positions:
+        raise UserError(f"encoder.buckets: this encoder reads at most {positions} tokens, got {longest}")
     names = settings.pool.names
     router = Router(load_tokenizer(source, revision), settings.encoder, len(names))
     sizes = {name: svf.rank(name, decoder.config) for name in svf.targets(settings.svf, decoder.config)}

@@ -56,6 +56,7 @@ def train(settings: Settings, run_dir: Path, *, resume: bool, console: Console) 
             mean = evolve(rig, runner, console)
             summary = _finish(rig, runner, mean, console)
         finally:
+            gc.unfreeze()
             runner.run(context.__aexit__(None, None, None))
     summary |= {"seconds": time.perf_counter() - started}
     folder.write_summary(summary)
@@ -78,7 +79,7 @@ def _finish(rig: Rig, runner: asyncio.Runner, mean: np.ndarray, console: Console
     rig.population.load(mean[None])
     keys = episode_keys(len(tasks.test), settings.evaluation.repeats, generation=HELD_OUT)
     asked = rig.pool.counters.asked
-    results = runner.run(play(rig, keys, tasks.test, "evaluation", settings.policy.evaluate))
+    results = runner.run(play(rig, keys, tasks.test, "evaluation", settings.policy.evaluate, HELD_OUT))
     stop_on_failures(results, settings.training.max_failed_share, "evaluation")
     model = rig.model
     save_coordinator(rig.folder.coordinator, settings, model.checkpoint, model.layout, model.head, rig.readout, mean)
@@ -96,6 +97,7 @@ def _finish(rig: Rig, runner: asyncio.Runner, mean: np.ndarray, console: Console
         # A resumed run's process has asked for a part only; the rest stands in metrics.jsonl and, of the warm-up (which
         # has nothing to share), in the journal.
         "calls_without_sharing": rig.folder.total("calls_without_sharing")
+        + rig.folder.total("validation_calls_without_sharing")
         + rig.pool.journal.totals(WARM_UP_SCOPE).calls
         + (rig.pool.counters.asked - asked),
         "cost": rig.pool.ledger.spent,
