@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import random
 import select
 import signal
@@ -241,6 +242,34 @@ def test_a_write_that_fails_reaches_everyone_who_waits(tmp_path):
             for _ in range(2):
                 with pytest.raises(UserError, match="cannot be written"):
                     await journal.intent(call_number(1))
+
+    asyncio.run(go())
+
+
+def test_decisions_that_nobody_awaits_fail_without_noise(tmp_path, caplog):
+    async def go():
+        with Journal.open(tmp_path / "j.sqlite") as journal:
+            with contextlib.closing(sqlite3.connect(tmp_path / "j.sqlite")) as other:
+                other.execute("DROP TABLE decisions")
+            journal.record_decisions([DecisionRow(0, 0, 0, 0, 0, 1, "worker")])
+            await asyncio.sleep(0.1)
+            with pytest.raises(UserError, match="cannot be written"):
+                await journal.intent(call_number(1))
+        gc.collect()
+        await asyncio.sleep(0)
+
+    asyncio.run(go())
+    assert not caplog.records
+
+
+def test_a_damaged_table_is_told_to_who_reads(tmp_path):
+    async def go():
+        with Journal.open(tmp_path / "j.sqlite") as journal:
+            with contextlib.closing(sqlite3.connect(tmp_path / "j.sqlite")) as other:
+                other.executescript("DROP TABLE decisions; DROP TABLE calls")
+            for read in (lambda: journal.decisions(0), lambda: journal.lookup("x"), journal.totals):
+                with pytest.raises(UserError, match="not a usable journal"):
+                    read()
 
     asyncio.run(go())
 
