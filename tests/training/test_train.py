@@ -162,6 +162,17 @@ def test_bad_input_leaves_no_folder(encoder, tmp_path, changes, message):
     assert not (tmp_path / "run").exists()
 
 
+def test_a_tokenizer_of_another_encoder_is_refused(encoder, tmp_path):
+    folder = tmp_path / "encoder"
+    shutil.copytree(encoder, folder)
+    path = folder / "tokenizer.json"
+    tokens = json.loads(path.read_text())
+    tokens["added_tokens"] += [tokens["added_tokens"][0] | {"id": 258 + i, "content": f"<more {i}>"} for i in range(9)]
+    path.write_text(json.dumps(tokens))
+    with pytest.raises(UserError, match=r"tokenizer has \d+ tokens, the weights embed 260"):
+        run(tmp_path / "run", tiny_run(folder))
+
+
 def test_a_run_that_paid_before_it_stopped_is_kept(encoder, tmp_path):
     # The warm-up's calls are paid when the read-out turns out to be impossible.
     readout = {"kind": "whitened", "k": 12, "source": "episodes"}

@@ -90,7 +90,14 @@ def build_model(settings: Settings) -> Model:
     if longest > positions:
         raise UserError(f"encoder.buckets: this encoder reads at most {positions} tokens, got {longest}")
     names = settings.pool.names
-    router = Router(load_tokenizer(source, revision), settings.encoder, len(names))
+    tokenizer = load_tokenizer(source, revision)
+    if tokenizer.vocab_size > decoder.config.vocab_size:
+        # JAX would read the last embedding for each id beyond them.
+        raise UserError(
+            f"encoder.source: {source}: the tokenizer has {tokenizer.vocab_size} tokens, the weights embed "
+            f"{decoder.config.vocab_size}: the two do not belong together"
+        )
+    router = Router(tokenizer, settings.encoder, len(names))
     sizes = {name: svf.rank(name, decoder.config) for name in svf.targets(settings.svf, decoder.config)}
     width = decoder.config.hidden_size
     if settings.readout.kind == "whitened" and settings.readout.k > width:
