@@ -11,6 +11,7 @@ from pydantic_core import PydanticCustomError
 from trinity_jax.errors import UserError
 
 Positive = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=1, le=100_000)]
 _SECRET = "maybe_a_secret"  # what came is not repeated in the message
 Name = Annotated[str, Field(min_length=1)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
@@ -212,9 +213,9 @@ class TaskSettings(_Settings):
     train_file: Path | None = None
     validation_file: Path | None = None
     test_file: Path | None = None
-    train: Positive = 48
-    validation: Positive = 32
-    test: Positive = 64
+    train: Count = 48
+    validation: Count = 32
+    test: Count = 64
     seed: int = Field(default=42, description="seed of the generated questions, apart from the run's")
 
     @model_validator(mode="after")

@@ -1,10 +1,12 @@
 """A coordinator folder: everything comes back, and damage is named."""
 
+import hashlib
 import json
 import os
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from trinity_jax.config import parse
 from trinity_jax.coordinator.export import describe, load_coordinator, save_coordinator
@@ -127,6 +129,15 @@ def flip(folder):
     path.write_bytes(path.read_bytes()[:-1] + b"\x77")
 
 
+def rewrite(folder, **changes):
+    """Other tensors under a hash that fits; None takes one away."""
+    path = folder / "coordinator.safetensors"
+    tensors = {name: t for name, t in (load_file(path) | changes).items() if t is not None}
+    save_file(tensors, path)
+    edit(folder, sha256=hashlib.sha256(path.read_bytes()).hexdigest())
+
+
+FLAT = np.zeros(5, np.float32)
 DAMAGE = {
     "no folder": (lambda f: (f / "coordinator.json").unlink(), r"coordinator\.json: cannot be read"),
     "no tensors": (lambda f: (f / "coordinator.safetensors").unlink(), r"safetensors: cannot be read"),
@@ -136,6 +147,10 @@ DAMAGE = {
     "another format": (lambda f: edit(f, format=2), "format: Input should be 1"),
     "an unknown key": (lambda f: edit(f, colour="red"), "colour: Extra inputs"),
     "another pool": (lambda f: edit(f, pool=["ann", "bob", "cid"]), r"expected 43 .* ann, bob, cid .* got 37"),
+    "a flat head": (lambda f: rewrite(f, **{"head.weight": FLAT}), "expected a matrix head.weight"),
+    "a boxed vector": (lambda f: rewrite(f, vector=np.zeros((1, 37))), "a flat vector"),
+    "too few rows": (lambda f: rewrite(f, **{"head.weight": np.zeros((4, D), np.float32)}), "expected 5 rows"),
+    "no basis": (lambda f: rewrite(f, **{"readout.basis": None}), "expected read-out tensors"),
     "another target": (lambda f: edit(f, targets=["layers.0.q"]), r"no tensor 'svf\.layers\.0\.q'"),
 }
 

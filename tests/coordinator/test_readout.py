@@ -62,3 +62,10 @@ def test_more_directions_than_the_states_have(h, possible):
     assert fit("whitened", possible, h).width(12) == possible
     with pytest.raises(UserError, match=f"at most {possible}"):
         fit("whitened", possible + 1, h)
+
+
+def test_states_that_are_not_finite_are_refused():
+    states = np.zeros((10, 4))
+    states[3, 1] = np.nan
+    with pytest.raises(UserError, match="not finite"):
+        fit("whitened", 2, states)

@@ -27,7 +27,7 @@ from trinity_jax.config import (
 from trinity_jax.coordinator import layout as layouts
 from trinity_jax.coordinator.heads import Head
 from trinity_jax.coordinator.layout import Layout
-from trinity_jax.coordinator.readout import Readout, fold
+from trinity_jax.coordinator.readout import Readout, fold, shapes
 from trinity_jax.errors import UserError
 
 _JSON, _TENSORS = "coordinator.json", "coordinator.safetensors"
@@ -135,7 +135,11 @@ def save_coordinator(
     )
     partial, old = (folder.with_name(f".{folder.name}.{suffix}") for suffix in ("partial", "old"))
     for left_over in (partial, old):
+        if left_over.is_file():
+            left_over.unlink()
         shutil.rmtree(left_over, ignore_errors=True)
+    if folder.is_file():
+        raise UserError(f"{folder}: expected a folder, found a file")
     partial.mkdir()
     (partial / _TENSORS).write_bytes(data)
     (partial / _JSON).write_text(described.model_dump_json(indent=2) + "\n", encoding="utf-8")
@@ -164,13 +168,22 @@ def load_coordinator(folder: Path) -> Coordinator:
         deltas = {name: tensors[f"svf.{name}"] for name in described.targets}
     except KeyError as error:
         raise UserError(f"{folder / _TENSORS}: has no tensor {error}, which {_JSON} asks for") from error
-    arrays = (tensors.get(f"readout.{name}") for name in Readout._fields)
-    readout = Readout(*(None if array is None else jnp.asarray(array) for array in arrays))
+    if weights.ndim != 2 or vector.ndim != 1:
+        raise UserError(f"{folder / _TENSORS}: expected a matrix head.weight and a flat vector; the file is damaged")
+    expected = shapes(described.readout.kind, described.readout.k, weights.shape[1])
+    arrays = {name: tensors[f"readout.{name}"] for name in Readout._fields if f"readout.{name}" in tensors}
+    if {name: array.shape for name, array in arrays.items()} != expected:
+        raise UserError(f"{folder / _TENSORS}: expected read-out tensors {expected}; the file is damaged")
+    readout = Readout(**{name: jnp.asarray(array) for name, array in arrays.items()})
     sizes = {name: delta.size for name, delta in deltas.items()}
     head, layout = layouts.plan(
         sizes, described.svf.scale, described.head, described.readout, weights.shape[1], described.pool
     )
     layout.checked(vector, str(folder))
+    if weights.shape[0] != head.outputs:
+        raise UserError(
+            f"{folder}: expected {head.outputs} rows for the pool {', '.join(described.pool)}, got {weights.shape[0]}"
+        )
     return Coordinator(described, vector, layout, head, readout, weights, tensors.get("head.bias"), deltas)
 
 

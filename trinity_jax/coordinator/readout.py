@@ -25,17 +25,24 @@ class Readout(NamedTuple):
         return d if self.basis is None else self.basis.shape[1]
 
 
+def shapes(kind: Literal["raw", "centred", "whitened"], k: int, d: int) -> dict[str, tuple[int, ...]]:
+    """Shape of every tensor that a read-out of states of width ``d`` has."""
+    return {"raw": {}, "centred": {"mean": (d,)}, "whitened": {"mean": (d,), "basis": (d, k)}}[kind]
+
+
 def fit(kind: Literal["raw", "centred", "whitened"], k: int, states: Float[np.ndarray, "B D"]) -> Readout:
     """Fit coordinates to unlabelled states; ``whitened`` has mean 0 and variance 1 along the k principal directions.
 
     Computed in float64, stored in float32; each direction's largest component is positive.
 
     Raises:
-        UserError: fewer than k directions in which the states differ.
+        UserError: states that are not finite, or fewer than k directions in which they differ.
     """
     if kind == "raw":
         return Readout()
     h = np.asarray(states, np.float64)
+    if not np.isfinite(h).all():
+        raise UserError("read-out: the encoder's states are not finite; its weights or its config are damaged")
     mean = h.mean(axis=0)
     if kind == "centred":
         return Readout(jnp.asarray(mean, jnp.float32))

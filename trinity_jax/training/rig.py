@@ -41,9 +41,6 @@ WARM_UP, WARM_UP_SCOPE = 3_000_000, "warm-up"
 """Stand in for the generation and its scope in the episodes that the read-out is fitted on."""
 
 
-_TENSORS = {"raw": (), "centred": ("mean",), "whitened": ("mean", "basis")}
-
-
 @dataclass(frozen=True)
 class Model:
     """What is trained, without anything that costs a call: questions, encoder, vector layout, strategy.
@@ -168,9 +165,7 @@ def _load_readout(settings: Settings, folder: RunFolder, model: Model) -> Readou
         raise UserError(f"{folder.readout}: not a usable read-out ({error})") from error
     if fitted_on != model.checkpoint:
         raise UserError(f"{folder.path}: the run used encoder weights {fitted_on}, this encoder has {model.checkpoint}")
-    width = model.encoder.width
-    shapes = {"mean": (width,), "basis": (width, settings.readout.k)}
-    expected = {name: shapes[name] for name in _TENSORS[settings.readout.kind]}
+    expected = readouts.shapes(settings.readout.kind, settings.readout.k, model.encoder.width)
     if {name: array.shape for name, array in arrays.items()} != expected or not all(map(_finite, arrays.values())):
         raise UserError(f"{folder.readout}: expected finite tensors {expected}; the file is damaged")
     return Readout(**{name: jnp.asarray(array) for name, array in arrays.items()})
