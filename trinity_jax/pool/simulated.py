@@ -30,6 +30,7 @@ _APPROACHES = (
     "Sorted the facts first",
 )
 # A suggestion names one of these. Half of them, drawn per question, are the good ones: only the simulation knows which.
+# A model has one good and one bad suggestion per question, and one remark as Verifier, so that transcripts repeat.
 _FOCUS = (
     "order", "start", "end", "wording", "middle", "limits", "pattern", "detail",
     "outline", "units", "steps", "cases", "symbols", "layout", "signs", "premise",
@@ -63,8 +64,9 @@ class _Prepared:
     accepts_wrong: float
     wrong: tuple[str, ...]
     approach: str
+    remark: str
     good: tuple[str, ...]
-    bad: tuple[str, ...]
+    named: tuple[str, str]
 
 
 class SimulatedModel:
@@ -112,13 +114,13 @@ class SimulatedModel:
             return Reply(Outcome.ERROR, detail="simulated: the message holds none of the known questions")
         prompt, prepared = found
         rest = content[content.index(prompt) + len(prompt) :]
-        luck = self._draws(call.key())
+        luck, pick = self._draws(call.key())
         if call.role == "worker":
-            text = self._work(prepared, rest, *luck)
+            text = self._work(prepared, rest, luck, pick)
         elif call.role == "thinker":
-            text = _think(prepared, *luck)
+            text = _think(prepared, luck)
         elif call.role == "verifier":
-            text = _verify(prepared, rest, *luck)
+            text = _verify(prepared, rest, luck)
         else:
             return Reply(Outcome.ERROR, detail=f"simulated: no role {call.role!r}")
         tokens_in = sum(_tokens(message.content) for message in call.messages)
@@ -145,6 +147,8 @@ class SimulatedModel:
             )
         skills = self._skills(question)
         focus = self._ranked(_FOCUS, "focus", question.id)
+        good, bad = focus[: len(focus) // 2], focus[len(focus) // 2 :]
+        mine = (question.id, self.name)
         return _Prepared(
             question=question,
             worker=_skill(skills, "worker", question.kind),
@@ -152,9 +156,10 @@ class SimulatedModel:
             accepts_right=skills.accepts_right,
             accepts_wrong=skills.accepts_wrong,
             wrong=self._ranked(tuple(dict.fromkeys(question.wrong)), "wrong", question.id),
-            approach=self._ranked(_APPROACHES, "approach", question.id, self.name)[0],
-            good=focus[: len(focus) // 2],
-            bad=focus[len(focus) // 2 :],
+            approach=self._ranked(_APPROACHES, "approach", *mine)[0],
+            remark=self._ranked(_REMARKS, "remark", *mine)[0],
+            good=good,
+            named=(self._ranked(good, "named", *mine)[0], self._ranked(bad, "named", *mine)[0]),
         )
 
     def _skills(self, question: SimulatedQuestion) -> SimulatedModelSettings:
@@ -196,16 +201,15 @@ class SimulatedModel:
         return f"<idea>{prepared.approach}: {shown}</idea>\n<answer>{said}</answer>"
 
 
-def _think(prepared: _Prepared, luck: float, pick: float) -> str:
-    words = prepared.good if luck < prepared.thinker else prepared.bad
-    word = words[int(pick * len(words))]
+def _think(prepared: _Prepared, luck: float) -> str:
+    word = prepared.named[luck >= prepared.thinker]
     return f"<suggestion>Keep an eye on the {word}</suggestion>\n<suggested_role>worker</suggested_role>"
 
 
-def _verify(prepared: _Prepared, rest: str, luck: float, pick: float) -> str:
+def _verify(prepared: _Prepared, rest: str, luck: float) -> str:
     right = _last(rest, "<answer>", "</answer>") == prepared.question.answer.strip()
     accepted = luck < (prepared.accepts_right if right else prepared.accepts_wrong)
-    return f"{_REMARKS[int(pick * len(_REMARKS))]}\nVERDICT: {'ACCEPT' if accepted else 'REJECT'}"
+    return f"{prepared.remark}\nVERDICT: {'ACCEPT' if accepted else 'REJECT'}"
 
 
 def _distractor(wrong: tuple[str, ...], concentration: float, pick: float) -> str:
