@@ -7,6 +7,7 @@ that transcripts that begin alike share their beginning.
 import functools
 import hashlib
 import math
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -65,7 +66,7 @@ class Slab(NamedTuple):
     v: Float[Array, "n slots page K H"]
 
 
-class Trunk:
+class Trunk(ABC):
     """Places of transcripts in the slab; runs the first ``layers`` blocks over what is not there.
 
     Args:
@@ -142,16 +143,17 @@ class Trunk:
     def _in_groups(self, rows: list[Any], empty: Any) -> list[Any]:
         return rows + [empty] * (-len(rows) % self._size)
 
+    @abstractmethod
     def _keys(self, tokens: Tokens) -> list[bytes]:
         """What each page of a transcript is known by."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _missing(self, tokens: Any, chains: Any, places: Any, new: set[bytes]) -> Iterator[list[Any]]:
         """Rows for `_program` in an order that respects what they read, one list per shape, in whole groups."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _program(self, slab: Slab, decoder: Decoder, rows: Any, count: Int[Array, ""]) -> Slab:
-        raise NotImplementedError
+        """The slab with the first ``count`` rows computed and written; jitted, the slab donated."""
 
 
 class WholeTrunk(Trunk):
