@@ -36,7 +36,15 @@ def failing(error):
     return work
 
 
-def test_ctrl_c_ends_the_run_with_a_word_on_how_to_go_on(run):
+@pytest.fixture
+def heard_ctrl_c():
+    """Python's own handler: a test run in the background may have been started with SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_ends_the_run_with_a_word_on_how_to_go_on(run, heard_ctrl_c):
     handlers = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     code, said = run(lambda: signal.raise_signal(signal.SIGINT))
     assert code == 130

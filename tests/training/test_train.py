@@ -34,7 +34,7 @@ def vector(folder):
 
 
 def paid(folder):
-    with sqlite3.connect(folder / "journal.sqlite") as connection:
+    with closing(sqlite3.connect(folder / "journal.sqlite")) as connection:
         return connection.execute("SELECT COUNT(*), COUNT(DISTINCT key) FROM calls").fetchone()
 
 
