@@ -7,10 +7,11 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "trinity_jax"
 
-BASE = {"config", "errors"}
+BASE = {"config", "errors", "reasoning"}
 STANDS_ON = {
     "config": {"errors"},
     "errors": set(),
+    "reasoning": set(),
     "encoder": BASE,
     "episode": BASE,
     "pool": BASE,

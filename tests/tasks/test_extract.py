@@ -1,5 +1,6 @@
 import pytest
 
+from trinity_jax.reasoning import visible
 from trinity_jax.tasks import extract
 
 # (reply, content of the last closed tag, the same where a tag left open counts to the end)
@@ -29,5 +30,5 @@ TAGGED = [
 
 @pytest.mark.parametrize(("reply", "closed", "opened"), TAGGED)
 def test_the_last_answer_tag_outside_reasoning(reply, closed, opened):
-    assert extract.tagged(extract.visible(reply)) == closed
-    assert extract.tagged(extract.visible(reply), unclosed=True) == opened
+    assert extract.tagged(visible(reply)) == closed
+    assert extract.tagged(visible(reply), unclosed=True) == opened

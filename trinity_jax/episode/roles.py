@@ -7,6 +7,8 @@ linear in the length of the reply: patterns have no nested or adjacent unbounded
 import re
 from enum import StrEnum
 
+from trinity_jax.reasoning import visible
+
 
 class Role(StrEnum):
     """Roles in the released head's row order: Worker, Thinker, Verifier."""
@@ -47,14 +49,14 @@ def conversation(prompt: str, thoughts: tuple[str, ...] = ()) -> str:
 
 def idea(text: str, limit: int) -> str:
     """The Worker's condensed thought: its ``<idea>``, else the reply without tags; at most ``limit`` characters."""
-    visible = _visible(text)
-    return (_tagged(visible, "idea") or _ANY_TAG.sub("", visible).strip())[:limit].rstrip()
+    said = visible(text).strip()
+    return (_tagged(said, "idea") or _ANY_TAG.sub("", said).strip())[:limit].rstrip()
 
 
 def suggestion(text: str) -> tuple[str, Role] | None:
     """The Thinker's advice and the role it wants next (Worker or Verifier); ``None`` unless both are there."""
-    visible = _visible(text)
-    advice, wanted = _tagged(visible, "suggestion"), _tagged(visible, "suggested_role")
+    said = visible(text).strip()
+    advice, wanted = _tagged(said, "suggestion"), _tagged(said, "suggested_role")
     if advice is None or wanted is None:
         return None
     words = set(_words(wanted))
@@ -70,7 +72,7 @@ def verdict(text: str) -> bool:
     The last ``VERDICT:`` decides by the sentence behind it. Without one, some sentence must speak for acceptance and
     nothing in the reply against it.
     """
-    plain = _plain(_visible(text))
+    plain = _plain(visible(text).strip())
     for anchor in _ANCHORS:
         if found := list(anchor.finditer(plain)):
             return _accepts(_clause(plain[found[-1].end() :]), anchored=True)
@@ -82,14 +84,13 @@ def verdict(text: str) -> bool:
 
 def reason(text: str, limit: int) -> str:
     """The Verifier's reply without the lines that hold its verdict; at most ``limit`` characters."""
-    lines = (line.strip() for line in _visible(text).splitlines())
+    lines = (line.strip() for line in visible(text).strip().splitlines())
     return " ".join(line for line in lines if line and not _states_verdict(_plain(line)))[:limit].rstrip()
 
 
 _NAMES = ("answer", "idea", "suggestion", "suggested_role")
 _TAGS = {name: re.compile(rf"<(/?){name}\s{{0,3}}>", re.IGNORECASE) for name in _NAMES}
 _ANY_TAG = re.compile(rf"</?(?:{'|'.join(_NAMES)})\s{{0,3}}>", re.IGNORECASE)
-_REASONING = re.compile(r"<(/?)(?:think|thinking|reasoning)>", re.IGNORECASE)
 
 _MARKUP = re.compile(r"[*_`#~\"\u201c\u201d]")
 _VERDICT_TAG = re.compile(r"<verdict>", re.IGNORECASE)
@@ -116,17 +117,6 @@ _NEGATION = {
     "not", "no", "never", "cannot", "cant", "dont", "wont", "unable", "neither", "nor", "refuse", "hardly", "hesitate",
     "decline", "impossible", "hard", "difficult", "reluctant", "fail", "fails", "failed",
 }  # fmt: skip
-
-
-def _visible(text: str) -> str:
-    """The reply without reasoning blocks: behind the last closing tag, before one that never closes."""
-    start, stop = 0, len(text)
-    for tag in _REASONING.finditer(text):
-        if tag[1]:
-            start, stop = tag.end(), len(text)
-        elif stop == len(text):
-            stop = tag.start()
-    return text[start:stop].strip()
 
 
 def _tagged(text: str, name: str) -> str | None:

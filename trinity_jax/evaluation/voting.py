@@ -6,6 +6,7 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 
 from trinity_jax.evaluation.scores import Scores
+from trinity_jax.reasoning import visible
 from trinity_jax.rollout.engine import EpisodeResult
 from trinity_jax.tasks import choice, exact, extract, numeric
 from trinity_jax.tasks.question import Grade, Question
@@ -56,6 +57,6 @@ def vote(question: Question, result: EpisodeResult, strict: bool) -> Hashable | 
     if question.grader == "numeric":
         number = numeric.find(reply, strict)
         return Grade.WRONG, number and number.value
-    text = extract.visible(reply)
+    text = visible(reply)
     said = extract.tagged(text, unclosed=not strict) or next(iter(extract.candidates(text)), text)
     return Grade.WRONG, exact.normalise(said)

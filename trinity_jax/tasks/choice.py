@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable, Sequence
 from string import ascii_uppercase
 
+from trinity_jax.reasoning import visible
 from trinity_jax.tasks import extract
 from trinity_jax.tasks.question import Grade, Question
 
@@ -68,7 +69,7 @@ def pick(options: Sequence[str], reply: str, strict: bool = False) -> str | None
     Looked at in this order: the last ``<answer>`` tag (alone, if ``strict``); the last boxed or anchored piece that
     names an option; then, without anchor, the only option named by a line, in bold, in parentheses, or by its text.
     """
-    text = extract.visible(reply)
+    text = visible(reply)
     tag = extract.tagged(text, unclosed=not strict)
     if tag is not None:
         inner = extract.candidates(tag)

@@ -3,6 +3,7 @@
 
 import re
 
+from trinity_jax.reasoning import visible
 from trinity_jax.tasks import extract
 from trinity_jax.tasks.question import Grade, Question
 
@@ -27,7 +28,7 @@ def grade(question: Question, reply: str, strict: bool, keep_case: bool = False)
     Without tag or anchor the last line answers: what it states ("... is X") or, if it has the gold's number of words,
     all of it. More than three words beyond the gold's are no answer: undecided.
     """
-    text = extract.visible(reply)
+    text = visible(reply)
     gold = normalise(question.answer, keep_case)
     tag = extract.tagged(text, unclosed=not strict)
     if tag is not None:

@@ -4,7 +4,6 @@
 import re
 from collections import deque
 
-_REASONING = re.compile(r"<(/?)(?:think|thinking|reasoning)>", re.IGNORECASE)
 _TAG = re.compile(r"<(/?)answer\s{0,3}>", re.IGNORECASE)
 _BOX = re.compile(r"\\(?:boxed|fbox)\s{0,3}(?=\{)|(?<!\\)[{}]")
 _NEAR = r"(?:[^\n.:=]|\.(?=\d)){0,60}?"
@@ -20,17 +19,6 @@ _WRAPPER = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mathit|math
 _NOISE = re.compile(
     r"\\(?:left|right|displaystyle|(?:big|Big|bigg|Bigg)[lr]?)(?![a-zA-Z])|\\[()\[\]!]|(?<!\\)\$|(?<![\w)])\*\*|\*\*|__|`"
 )
-
-
-def visible(reply: str) -> str:
-    """The reply without its reasoning: what follows the last ``</think>`` (or its like), up to one left open."""
-    start, end = 0, len(reply)
-    for tag in _REASONING.finditer(reply):
-        if tag[1]:
-            start, end = tag.end(), len(reply)
-        elif end == len(reply):
-            end = tag.start()
-    return reply[start:end]
 
 
 def tagged(text: str, unclosed: bool = False) -> str | None:

@@ -7,6 +7,7 @@ from enum import Enum
 from fractions import Fraction
 
 from trinity_jax.errors import UserError
+from trinity_jax.reasoning import visible
 from trinity_jax.tasks import extract
 from trinity_jax.tasks.question import Grade, Question
 
@@ -104,7 +105,7 @@ def find(reply: str, strict: bool = False) -> Number | None:
     Looked at in this order: the last ``<answer>`` tag (alone, if ``strict``); the last boxed or anchored piece that
     holds a number; what the last line states or its only number; what follows the last equals sign.
     """
-    text = extract.visible(reply)
+    text = visible(reply)
     tag = extract.tagged(text, unclosed=not strict)
     if tag is not None:
         inner = [*extract.candidates(tag)[:1], tag] if len(tag) > 40 or "\\" in tag or ":" in tag else [tag]
