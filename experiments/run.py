@@ -1,19 +1,27 @@
 """One YAML file = one run: ``python experiments/run.py --config FILE [--set K=V ...] [--run-dir DIR] [--resume]``."""
 
 import argparse
+import importlib
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 
 from trinity_jax import config
 from trinity_jax.errors import UserError
+
+# As a script this file sees its own folder only; the studies are a package beside it.
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+STUDIES = ("ablation", "efficiency", "learners", "recorded", "sample_efficiency", "separability")
+"""Each a package here: ``settings.Settings`` says what can be set, ``study.run`` does it."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -29,14 +37,11 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         if options.resume and options.run_dir is None:
             raise UserError("--resume needs --run-dir: the run to go on with")
-        settings = config.load(options.config, tuple(options.set))
+        data = config.read(options.config, tuple(options.set))
         stamp = f"{Path(options.config).stem}-{datetime.now():%Y%m%d-%H%M%S}"
-        # Imported late: a bad config is told before the seconds that JAX and transformers take to load.
-        with _at_once():
-            from trinity_jax.training.train import train
-
+        work = _work(data, options.config)
         with _terminable():
-            train(settings, options.run_dir or Path("runs") / stamp, resume=options.resume, console=console)
+            work(options.run_dir or Path("runs") / stamp, options.resume, console)
     except UserError as error:
         return _error(str(error))
     except OSError as error:
@@ -46,6 +51,36 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _stopped(signal.SIGINT)
     return 0
+
+
+def _work(data: dict[str, Any], where: str) -> Callable[[Path, bool, Console], object]:
+    """What this run does, once its settings are valid.
+
+    Imported late: a bad config is told before the seconds that JAX and transformers take to load.
+    """
+    kind = data.get("kind", "train")
+    if kind == "train":
+        settings = config.parse(data, where)
+        with _at_once():
+            from trinity_jax.training.train import train
+        return lambda folder, resume, console: train(settings, folder, resume=resume, console=console)
+    if kind not in STUDIES:
+        raise UserError(f"{where}: kind: expected one of train, {', '.join(STUDIES)}, got {kind!r}")
+    study = importlib.import_module(f"experiments.{kind}.settings")
+    chosen = config.parse(data, where, study.Settings)
+
+    def work(folder: Path, resume: bool, console: Console) -> None:
+        if resume:
+            raise UserError(f"kind: {kind}: a study starts anew each time; leave out --resume")
+        with _at_once():
+            run = importlib.import_module(f"experiments.{kind}.study").run
+            from experiments.results import Results
+        with Results.begin(folder, chosen) as results:
+            run(chosen, results, console)
+            results.check()
+            console.print(f"results: {escape(str(folder))}")
+
+    return work
 
 
 def _error(message: str) -> int:

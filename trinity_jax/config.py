@@ -2,7 +2,7 @@
 
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -17,11 +17,13 @@ Name = Annotated[str, Field(min_length=1)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
-class _Settings(BaseModel):
+class Group(BaseModel):
+    """A group of settings: frozen, and an unknown key is an error."""
+
     model_config = ConfigDict(frozen=True, extra="forbid", strict=False, allow_inf_nan=False)
 
 
-class EncoderSettings(_Settings):
+class EncoderSettings(Group):
     """The small language model that reads the conversation."""
 
     source: str = Field(
@@ -55,7 +57,7 @@ class EncoderSettings(_Settings):
         return self
 
 
-class SvfSettings(_Settings):
+class SvfSettings(Group):
     """Which matrices get singular-value scales (trinity.md section 4)."""
 
     preset: Literal["none", "layer", "released", "custom"] = "none"
@@ -73,14 +75,14 @@ class SvfSettings(_Settings):
         return self
 
 
-class HeadSettings(_Settings):
+class HeadSettings(Group):
     """The map from h to L model logits and 3 role logits."""
 
     kind: Literal["linear", "block_diagonal"] = "linear"
     blocks: Positive = Field(default=2, description="for block_diagonal: how many blocks")
 
 
-class ReadoutSettings(_Settings):
+class ReadoutSettings(Group):
     """Coordinates in which the head is evolved (raw is the paper's)."""
 
     kind: Literal["raw", "centred", "whitened"] = "whitened"
@@ -92,14 +94,14 @@ class ReadoutSettings(_Settings):
     )
 
 
-class PolicySettings(_Settings):
+class PolicySettings(Group):
     """How logits become a choice."""
 
     train: Literal["sample", "argmax"] = "sample"
     evaluate: Literal["sample", "argmax"] = "sample"
 
 
-class EpisodeSettings(_Settings):
+class EpisodeSettings(Group):
     """The tri-role protocol (trinity.md section 3)."""
 
     max_calls: Positive = 5
@@ -109,14 +111,14 @@ class EpisodeSettings(_Settings):
     thought_chars: Positive = Field(default=2000, description="condensed thoughts are cut to this many characters")
 
 
-class PriceSettings(_Settings):
+class PriceSettings(Group):
     """Money per million tokens."""
 
     input: float = Field(default=0.0, ge=0)
     output: float = Field(default=0.0, ge=0)
 
 
-class ModelSettings(_Settings):
+class ModelSettings(Group):
     """One model of the pool behind an OpenAI-compatible address."""
 
     name: Name
@@ -149,7 +151,7 @@ class ModelSettings(_Settings):
         return name
 
 
-class SimulatedModelSettings(_Settings):
+class SimulatedModelSettings(Group):
     """A simulated model: chance of a right answer by task kind and role; `default` covers the rest."""
 
     name: Name
@@ -161,7 +163,7 @@ class SimulatedModelSettings(_Settings):
     latency_seconds: float = Field(default=0.0, ge=0)
 
 
-class PoolSettings(_Settings):
+class PoolSettings(Group):
     """Who can be called."""
 
     kind: Literal["simulated", "endpoints"] = "simulated"
@@ -196,14 +198,14 @@ class PoolSettings(_Settings):
         return tuple(m.name for m in (self.simulated or self.models))
 
 
-class GeneratedTask(_Settings):
+class GeneratedTask(Group):
     """Questions made by reasoning-gym."""
 
     kind: str = Field(description="name of a family in tasks.generated.KINDS")
     difficulty: Literal["easy", "normal"] = "easy"
 
 
-class TaskSettings(_Settings):
+class TaskSettings(Group):
     """Questions to train, validate and test on."""
 
     kind: Literal["generated", "jsonl"] = "generated"
@@ -228,7 +230,7 @@ class TaskSettings(_Settings):
         return self
 
 
-class RepairSettings(_Settings):
+class RepairSettings(Group):
     """Corrections of evosax 0.3.2's Sep_CMA_ES; all on by default, each a switch for comparisons."""
 
     separable_learning_rates: bool = True
@@ -237,7 +239,7 @@ class RepairSettings(_Settings):
     std_min: float = Field(default=1e-12, ge=0)
 
 
-class FitnessSettings(_Settings):
+class FitnessSettings(Group):
     """Terms beside the mean reward, as in the released run; off by default."""
 
     entropy_weight: float = Field(
@@ -247,7 +249,7 @@ class FitnessSettings(_Settings):
     cost_weight: float = Field(default=0.0, ge=0, description="times the mean cost of an episode")
 
 
-class LearningSettings(_Settings):
+class LearningSettings(Group):
     """The evolution strategy (trinity.md section 6)."""
 
     generations: Positive = 60
@@ -261,14 +263,14 @@ class LearningSettings(_Settings):
     fitness: FitnessSettings = FitnessSettings()
 
 
-class TrainingSettings(_Settings):
+class TrainingSettings(Group):
     """The generation loop."""
 
     validate_every: Positive = 5
     max_failed_share: Share = Field(default=0.2, description="more episodes than this without a reward stop the run")
 
 
-class EvaluationSettings(_Settings):
+class EvaluationSettings(Group):
     """The table at the end."""
 
     repeats: Positive = Field(default=1, description="episodes per held-out question")
@@ -278,20 +280,20 @@ class EvaluationSettings(_Settings):
     )
 
 
-class JournalSettings(_Settings):
+class JournalSettings(Group):
     """What counts as the same call."""
 
     reuse: Literal["generation", "run"] = "generation"
 
 
-class BudgetSettings(_Settings):
+class BudgetSettings(Group):
     """Hard caps of a run; null means none."""
 
     calls: Positive | None = None
     cost: float | None = Field(default=None, gt=0)
 
 
-class Settings(_Settings):
+class Settings(Group):
     """Everything a run depends on."""
 
     kind: Literal["train"] = "train"
@@ -328,11 +330,22 @@ class Settings(_Settings):
         return self
 
 
+AnySettings = TypeVar("AnySettings", bound=Group)
+
+
 def load(path: str | Path, overrides: tuple[str, ...] = ()) -> Settings:
-    """Read a YAML file, apply ``a.b=value`` overrides (values are YAML) and validate.
+    """Read, override and validate the settings of a training run; see `read` and `parse`."""
+    return parse(read(path, overrides), str(path))
+
+
+def read(path: str | Path, overrides: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Read a YAML file and apply ``a.b=value`` overrides (values are YAML); nothing is validated yet.
+
+    A file may hold ``presets``, named groups of settings: ``study.preset=NAME`` lays that one over the file's own
+    settings. Overrides count last.
 
     Raises:
-        UserError: naming the file, the key, what is allowed and what came.
+        UserError: naming the file and what is wrong with it.
     """
     try:
         data = _yaml(Path(path).read_text(encoding="utf-8"), str(path))
@@ -344,18 +357,27 @@ def load(path: str | Path, overrides: tuple[str, ...] = ()) -> Settings:
         raise UserError(f"{path}: expected a mapping of settings, got {type(data).__name__}")
     for override in overrides:
         _override(data, override)
-    return parse(data, str(path))
+    chosen = _preset(data.pop("presets", {}), data, str(path))
+    if chosen:
+        data = _merged(data, chosen)
+        for override in overrides:
+            _override(data, override)
+    return data
 
 
-def parse(data: dict[str, Any], where: str) -> Settings:
-    """Validate a mapping; ``where`` names its origin in messages."""
+def parse(data: dict[str, Any], where: str, model: type[AnySettings] = Settings) -> AnySettings:
+    """Validate a mapping; ``where`` names its origin in messages.
+
+    Raises:
+        UserError: naming the key, what is allowed and what came.
+    """
     try:
-        return Settings.model_validate(data)
+        return model.model_validate(data)
     except ValidationError as error:
-        raise UserError("; ".join(_explain(item, where) for item in error.errors())) from error
+        raise UserError("; ".join(_explain(item, where, model) for item in error.errors())) from error
 
 
-def dump(settings: Settings, path: Path) -> None:
+def dump(settings: Group, path: Path) -> None:
     """Write the resolved settings, every default filled in."""
     path.write_text(yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False), encoding="utf-8")
 
@@ -395,16 +417,35 @@ def _override(data: dict[str, Any], override: str) -> None:
         node[last] = parsed
 
 
+def _preset(presets: Any, data: dict[str, Any], where: str) -> dict[str, Any]:
+    study = data.get("study")
+    name = study.get("preset", "full") if isinstance(study, dict) else "full"
+    known = ["full", *presets] if isinstance(presets, dict) else ["full"]
+    chosen = presets.get(name, {} if name == "full" else None) if isinstance(presets, dict) else None
+    if not isinstance(chosen, dict):
+        raise UserError(f"{where}: study.preset: expected one of {', '.join(known)}, got {name!r}")
+    return chosen
+
+
+def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    """Groups are merged, anything else is replaced."""
+    merged = dict(below)
+    for key, value in above.items():
+        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
+        merged[key] = _merged(merged[key], value) if both else value
+    return merged
+
+
 def _index(items: list[Any], part: str, override: str) -> int:
     if not part.isdecimal() or int(part) >= len(items):
         raise UserError(f"--set {override}: expected a position below {len(items)}, got {part}")
     return int(part)
 
 
-def _explain(item: Any, where: str) -> str:
+def _explain(item: Any, where: str, model: type[Group]) -> str:
     key = ".".join(str(part) for part in item["loc"]) or "settings"
     if item["type"] == "extra_forbidden":
-        group: Any = Settings
+        group: Any = model
         for part in item["loc"][:-1]:
             # A number is a position in a tuple[X, ...]: its settings are X's.
             field = getattr(group, "model_fields", {}).get(part)

@@ -1,0 +1,1 @@
+"""Runs and studies: one YAML file is one run."""
