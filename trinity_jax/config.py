@@ -76,10 +76,11 @@ class SvfSettings(Group):
 
 
 class HeadSettings(Group):
-    """The map from h to L model logits and 3 role logits."""
+    """The map from h to L model logits and 3 role logits (trinity.md section 5)."""
 
-    kind: Literal["linear", "block_diagonal"] = "linear"
+    kind: Literal["linear", "block_diagonal", "low_rank", "sparse"] = "linear"
     blocks: Positive = Field(default=2, description="for block_diagonal: how many blocks")
+    rank: Positive = Field(default=20, description="for low_rank: how many numbers stand between h and the logits")
 
 
 class ReadoutSettings(Group):
