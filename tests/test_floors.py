@@ -18,6 +18,7 @@ STANDS_ON = {
     "tasks": BASE,
     "learning": BASE,
     "coordinator": BASE | {"encoder"},
+    "world": BASE | {"coordinator", "learning"},
     "rollout": BASE | {"encoder", "coordinator", "episode", "pool", "tasks"},
     "evaluation": BASE | {"coordinator", "episode", "pool", "tasks", "rollout"},
     "training": BASE

@@ -1,0 +1,1 @@
+"""The tri-role protocol as JAX functions: studies without endpoints, exact values included."""
