@@ -68,9 +68,10 @@ def build(mode: Mode, max_calls: int) -> Histories:
     return Histories(jnp.asarray(after, jnp.int32), jnp.asarray(response, jnp.int32))
 
 
-def depths(mode: Mode, max_calls: int) -> Int[np.ndarray, " S"]:
-    """Workers' turns in each history."""
-    return np.array([sum(e in (Event.WRONG, Event.RIGHT) for e in read) for read in sequences(mode, max_calls)])
+def turns(mode: Mode, max_calls: int) -> Int[np.ndarray, "S 3"]:
+    """Workers' turns, Thinkers' turns and rejections that can be read in each history."""
+    kinds = ((Event.WRONG, Event.RIGHT), (Event.THINKER,), (Event.REJECT,))
+    return np.array([[sum(e in kind for e in read) for kind in kinds] for read in sequences(mode, max_calls)])
 
 
 def last_event(mode: Mode, max_calls: int) -> Int[np.ndarray, " S"]:

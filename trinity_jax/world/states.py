@@ -64,13 +64,15 @@ class Drifting(NamedTuple):
 def clusters(
     key: PRNGKeyArray,
     kinds: Int[np.ndarray, " Q"],
-    depth: Int[np.ndarray, " S"],
+    turns: Int[np.ndarray, "S 3"],
     width: int,
     separability: float = 1.0,
     common: float = 0.0,
     drift: float = 0.5,
 ) -> Drifting:
-    r"""Synthetic states: $h = c\,e_0 + s\,e_{kind} + \varepsilon_q + \delta\,t\,e_t$ with t Workers' turns so far.
+    r"""Synthetic states: $h = c\,e_0 + s\,e_{kind} + \varepsilon_q + \delta \sum_i t_i\,e_i$.
+
+    The $t_i$ count the Workers' and Thinkers' turns and the rejections so far; whether an answer was right is not in h.
 
     All directions e and the question's own part are standard normal vectors of length ``width``, so their norms are
     near its square root. For training and held-out questions of the same clusters, make one set and divide it.
@@ -78,13 +80,13 @@ def clusters(
     Args:
         key: of all draws.
         kinds: kind of each question.
-        depth: Workers' turns in each history.
+        turns: of each history, from `histories.turns`.
         width: D.
         separability: s; 0 leaves nothing that tells kinds apart.
         common: c, the part that all states share, as raw states of an encoder do.
-        drift: delta, how far each Worker's turn moves the state.
+        drift: delta, how far each turn moves the state.
     """
-    directions = jax.random.normal(jax.random.fold_in(key, 0), (int(kinds.max()) + 3, width))
+    directions = jax.random.normal(jax.random.fold_in(key, 0), (int(kinds.max()) + 5, width))
     own = jax.random.normal(jax.random.fold_in(key, 1), (len(kinds), width))
-    base = common * directions[0] + separability * directions[2 + kinds] + own
-    return Drifting(base, drift * jnp.asarray(depth)[:, None] * directions[1])
+    base = common * directions[0] + separability * directions[4 + kinds] + own
+    return Drifting(base, drift * jnp.asarray(turns, jnp.float32) @ directions[1:4])
