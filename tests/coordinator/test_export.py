@@ -4,18 +4,23 @@ import hashlib
 import json
 import os
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
 from trinity_jax.config import parse
 from trinity_jax.coordinator.export import describe, load_coordinator, save_coordinator
+from trinity_jax.coordinator.heads import respond
 from trinity_jax.coordinator.layout import plan
-from trinity_jax.coordinator.readout import Readout, fit
+from trinity_jax.coordinator.policy import choose
+from trinity_jax.coordinator.readout import Readout, coordinates, fit
 from trinity_jax.errors import UserError
 
 D = 12
 SIZES = {"layers.10.q": 4, "layers.2.q": 3}
+READOUTS = ("raw", "centred", "whitened")
 RNG = np.random.default_rng(0)
 STATES = RNG.normal(size=(30, D)) + 5
 
@@ -53,7 +58,7 @@ def test_round_trip(saved):
     z = (STATES - np.asarray(readout.mean)) @ np.asarray(readout.basis)
     expected = z @ parts["head"].T + parts["bias"]
     assert coordinator.bias is not None
-    np.testing.assert_allclose(STATES @ coordinator.weights.T + coordinator.bias, expected, atol=1e-4)
+    np.testing.assert_allclose(respond(coordinator.weights, STATES) + coordinator.bias, expected, atol=1e-4)
     assert coordinator.description.evolved_n == 7 + 5 * 5 + 5
     assert coordinator.description.folded_n == 7 + 5 * D + 5
 
@@ -69,10 +74,81 @@ def test_raw_block_diagonal_without_svf(tmp_path):
     assert coordinator.bias is None
     assert coordinator.deltas == {}
     assert coordinator.readout == Readout()
-    np.testing.assert_allclose(coordinator.weights[coordinator.weights != 0], vector, rtol=1e-6)
+    weights = np.asarray(coordinator.weights)
+    np.testing.assert_allclose(weights[weights != 0], vector, rtol=1e-6)
     text = describe(coordinator)
     for part in ("block-diagonal, 5 blocks", "raw", "none (0 scales)", "first 8 layers", "n = 12 evolved, 60 folded"):
         assert part in text
+
+
+KINDS = [
+    *({"head": {"kind": "low_rank", "rank": 3}, "readout": {"kind": kind, "k": 5}} for kind in READOUTS),
+    *({"head": {"kind": "sparse"}, "readout": {"kind": kind, "k": 5}} for kind in READOUTS),
+    {"head": {"kind": "block_diagonal", "blocks": 3}, "readout": {"kind": "centred"}},
+    {"head": {"kind": "low_rank", "rank": 3}, "readout": {"kind": "centred", "bias": False}},
+    {"readout": {"kind": "centred", "bias": False}},
+]
+
+
+@pytest.mark.parametrize(
+    "groups", KINDS, ids=lambda groups: "-".join(str(v) for g in groups.values() for v in g.values())
+)
+def test_every_head_comes_back_to_the_same_choices_and_folds_onto_plain_states(tmp_path, groups):
+    chosen = settings(svf={}, **groups)
+    head, layout = plan({}, 1.0, chosen.head, chosen.readout, D, chosen.pool.names)
+    readout, vector = fit(chosen.readout.kind, 5, STATES), np.random.default_rng(1).normal(size=layout.size)
+    save_coordinator(tmp_path / "c", chosen, "abc", layout, head, readout, vector)
+    coordinator = load_coordinator(tmp_path / "c")
+    assert (coordinator.head, coordinator.layout) == (head, layout)
+
+    def logits(head, layout, readout, vector):
+        parts = layout.split(vector)
+        parameters = jnp.asarray(parts["head"].reshape(-1), jnp.float32)
+        return head.logits(parameters, coordinates(readout, jnp.asarray(STATES))) + parts.get("bias", 0.0)
+
+    before = logits(head, layout, readout, vector)
+    after = logits(coordinator.head, coordinator.layout, coordinator.readout, coordinator.vector)
+    np.testing.assert_array_equal(after, before)
+    bias = 0.0 if coordinator.bias is None else coordinator.bias
+    plain = respond(coordinator.weights, jnp.asarray(STATES, jnp.float32)) + bias
+    np.testing.assert_allclose(plain, before, atol=2e-4)
+    keys, roles = jax.random.split(jax.random.key(0), len(STATES)), jnp.ones(3, bool)
+    for sample in (True, False):
+        choices = jax.vmap(choose, (0, 0, None, None))
+        for one, other in zip(
+            choices(plain, keys, sample, roles)[:2], choices(before, keys, sample, roles), strict=False
+        ):
+            np.testing.assert_array_equal(one, other)
+    numbers = sum(leaf.size for leaf in jax.tree.leaves((coordinator.weights, coordinator.bias)))
+    assert coordinator.description.folded_n == numbers
+
+
+@pytest.mark.parametrize(
+    "head, parts",
+    [
+        ({"kind": "low_rank", "rank": 3}, ("low-rank, rank 3", "folds to 3 x 12 and 5 x 3 and a bias")),
+        ({"kind": "sparse"}, ("sparse, 2 of 5 inputs kept", "folds to 5 x 12 and a bias")),
+    ],
+)
+def test_other_heads_for_people(tmp_path, head, parts):
+    chosen = settings(svf={}, head=head)
+    built, layout = plan({}, 1.0, chosen.head, chosen.readout, D, chosen.pool.names)
+    save_coordinator(tmp_path / "c", chosen, "abc", layout, built, fit("whitened", 5, STATES), np.zeros(layout.size))
+    text = describe(load_coordinator(tmp_path / "c"))
+    for part in parts:
+        assert part in text
+
+
+def test_factors_of_another_rank_are_named(tmp_path):
+    chosen = settings(svf={}, head={"kind": "low_rank", "rank": 3}, readout={"kind": "raw"})
+    head, layout = plan({}, 1.0, chosen.head, chosen.readout, D, chosen.pool.names)
+    save_coordinator(tmp_path / "c", chosen, "abc", layout, head, Readout(), np.zeros(layout.size))
+    rewrite(tmp_path / "c", **{"head.v": np.zeros((5, 2), np.float32)})
+    with pytest.raises(UserError, match=r"expected head tensors .*'v': \(5, 3\).* pool ann, bob, got .*'v': \(5, 2\)"):
+        load_coordinator(tmp_path / "c")
+    rewrite(tmp_path / "c", **{"head.u": None})
+    with pytest.raises(UserError, match=r"no tensor 'head\.u'"):
+        load_coordinator(tmp_path / "c")
 
 
 def test_description_for_people(saved):
@@ -147,9 +223,13 @@ DAMAGE = {
     "another format": (lambda f: edit(f, format=2), "format: Input should be 1"),
     "an unknown key": (lambda f: edit(f, colour="red"), "colour: Extra inputs"),
     "another pool": (lambda f: edit(f, pool=["ann", "bob", "cid"]), r"expected 43 .* ann, bob, cid .* got 37"),
-    "a flat head": (lambda f: rewrite(f, **{"head.weight": FLAT}), "expected a matrix head.weight"),
+    "a flat head": (lambda f: rewrite(f, **{"head.weight": FLAT}), "expected the head as a matrix"),
     "a boxed vector": (lambda f: rewrite(f, vector=np.zeros((1, 37))), "a flat vector"),
-    "too few rows": (lambda f: rewrite(f, **{"head.weight": np.zeros((4, D), np.float32)}), "expected 5 rows"),
+    "too few rows": (
+        lambda f: rewrite(f, **{"head.weight": np.zeros((4, D), np.float32)}),
+        r"'weight': \(5, 12\).* got",
+    ),
+    "no bias": (lambda f: rewrite(f, **{"head.bias": None}), r"'bias': \(5,\)"),
     "no basis": (lambda f: rewrite(f, **{"readout.basis": None}), "expected read-out tensors"),
     "another target": (lambda f: edit(f, targets=["layers.0.q"]), r"no tensor 'svf\.layers\.0\.q'"),
 }

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from trinity_jax.config import HeadSettings, ReadoutSettings, SvfSettings
-from trinity_jax.coordinator.heads import Head
+from trinity_jax.coordinator.heads import Linear
 from trinity_jax.coordinator.layout import build, plan
 from trinity_jax.encoder import svf
 from trinity_jax.encoder.decoder import DecoderConfig
@@ -35,7 +35,7 @@ def test_released_layout():
 
 
 def test_split_scales_by_unit_and_keeps_leading_axes():
-    layout = build({"layers.0.q": 3, "embed": 2}, 0.1, Head(4, 5), ("solo",), bias=True)
+    layout = build({"layers.0.q": 3, "embed": 2}, 0.1, Linear(4, 5), ("solo",), bias=True)
     assert layout.names == ("layers.0.q", "embed", "head", "bias")
     assert layout.size == 3 + 2 + 20 + 4
     vectors = np.random.default_rng(0).normal(size=(6, layout.size))
@@ -54,6 +54,8 @@ def test_split_scales_by_unit_and_keeps_leading_axes():
         (HeadSettings(), ReadoutSettings(kind="whitened", k=8, bias=False), 6 * 8),
         (HeadSettings(), ReadoutSettings(kind="raw"), 6 * 32),
         (HeadSettings(kind="block_diagonal", blocks=3), ReadoutSettings(kind="centred"), 6 * 32 // 3 + 6),
+        (HeadSettings(kind="low_rank", rank=4), ReadoutSettings(kind="whitened", k=8), 4 * (8 + 6) + 6),
+        (HeadSettings(kind="sparse"), ReadoutSettings(kind="raw"), 7 * 32 + 2),
     ],
 )
 def test_plan_follows_the_settings(head, readout, size):

@@ -18,6 +18,7 @@ from trinity_jax.encoder.decoder import Decoder, DecoderConfig, hidden
 from trinity_jax.encoder.text import pad
 from trinity_jax.errors import UserError
 
+LINEAR = HeadSettings()
 P, D, UNIT, POOL = 5, 32, 0.3, ("a", "b", "c")
 TIED = DecoderConfig(97, D, 48, 4, 4, 2, 8, qk_norm=True, tie_embeddings=True)
 UNTIED = DecoderConfig(97, D, 48, 3, 4, 2, 8, qkv_bias=True)
@@ -37,13 +38,13 @@ def decoder_of(config):
     return jax.tree.map(lambda leaf: leaf * 5 if leaf.ndim == 3 else leaf, decoder)
 
 
-def population(config=TIED, *, micro_batch=1, cache_mb=1, buckets=(32,), **chosen):
+def population(config=TIED, *, micro_batch=1, cache_mb=1, buckets=(32,), head=LINEAR, readout="whitened", **chosen):
     encoder_settings = EncoderSettings(buckets=buckets, micro_batch=micro_batch, cache_mb=cache_mb)
     encoder = TranscriptEncoder(decoder_of(config), SvfSettings(**chosen), encoder_settings, P)
-    readout_settings = ReadoutSettings(kind="whitened", k=4)
-    readout = fit("whitened", 4, encoder.states(TEXTS))
-    head, layout = layouts.plan(encoder.adaptation.sizes, UNIT, HeadSettings(), readout_settings, D, POOL)
-    return PopulationEncoder(encoder, layout, head, readout, seed=3)
+    readout_settings = ReadoutSettings(kind=readout, k=4)
+    fitted = fit(readout, 4, encoder.states(TEXTS))
+    built, layout = layouts.plan(encoder.adaptation.sizes, UNIT, head, readout_settings, D, POOL)
+    return PopulationEncoder(encoder, layout, built, fitted, seed=3)
 
 
 compiled = functools.cache(population)
@@ -116,12 +117,66 @@ def test_population_is_the_per_candidate_computation(case):
     assert (moved > 0.01) == bool(adaptation.factors)
 
 
-@pytest.mark.parametrize("case, micro_batch", [("none", 1), ("layer", 1), ("layer", 4), ("released", 4)])
+HEADS = {
+    "linear": {"readout": "raw"},
+    "block-diagonal": {"head": HeadSettings(kind="block_diagonal", blocks=4), "readout": "centred"},
+    "low-rank": {"head": HeadSettings(kind="low_rank", rank=3)},
+    "sparse": {"head": HeadSettings(kind="sparse")},
+    "sparse, raw": {"head": HeadSettings(kind="sparse"), "readout": "raw"},
+}
+
+
+def check_choices(whole, loaded, choices, rows, keys):
+    """Against the head's own logits, candidate by candidate; ``keys`` of the noise."""
+    for candidate, key in zip(range(P), keys, strict=True):
+        of_candidate = [i for i, row in enumerate(rows) if row.candidate == candidate]
+        texts, chosen = [rows[i].tokens for i in of_candidate], [choices[i] for i in of_candidate]
+        parts = whole.layout.split(loaded[candidate])
+        z = coordinates(whole.readout, jnp.asarray(np.stack(whole.encoder.encode([(candidate, t) for t in texts]))))
+        logits = whole.head.logits(jnp.asarray(parts["head"].reshape(-1), jnp.float32), z, key)
+        logits = np.asarray(logits) + parts.get("bias", 0.0)
+        expected = choose_all(
+            jnp.asarray(logits, jnp.float32),
+            jnp.array([rows[i].key for i in of_candidate]),
+            jnp.array([rows[i].roles for i in of_candidate]),
+        )
+        np.testing.assert_allclose([c.model_probs for c in chosen], expected.model_probs, atol=1e-5)
+        np.testing.assert_allclose([c.role_probs for c in chosen], expected.role_probs, atol=1e-5)
+        assert [c.model for c in chosen] == expected.model.tolist()
+        assert [c.role for c in chosen] == expected.role.tolist()
+
+
+@pytest.mark.parametrize("kind", HEADS)
+def test_every_head_decides_by_its_own_logits(kind):
+    whole = compiled(**HEADS[kind])
+    loaded = vectors(whole.layout)
+    whole.load(loaded)
+    check_choices(whole, loaded, whole.decide(ROWS), ROWS, [None] * P)
+
+
+def test_noise_is_drawn_once_per_load_and_shared_or_not():
+    whole, key = compiled(**HEADS["sparse, raw"]), jax.random.key(9)
+    loaded = vectors(whole.layout)
+    own = [jax.random.fold_in(key, candidate) for candidate in range(P)]
+    for shared, keys in ((True, own[:1] * P), (False, own)):
+        whole.load(loaded, key, shared)
+        check_choices(whole, loaded, whole.decide(ROWS), ROWS, keys)
+    whole.load(np.repeat(loaded[:1], P, axis=0), key)
+    rows = [Row(candidate, TEXTS[0], (0, 0, 0, 0, 0)) for candidate in range(P)]
+    assert len({choice.model_probs for choice in whole.decide(rows)}) == 1
+    whole.load(np.repeat(loaded[:1], P, axis=0), key, shared=False)
+    assert len({choice.model_probs for choice in whole.decide(rows)}) == P
+
+
+@pytest.mark.parametrize(
+    "case, micro_batch", [("none", 1), ("layer", 1), ("layer", 4), ("released", 4), ("low-rank", 4)]
+)
 def test_a_row_does_not_depend_on_its_place_or_company(case, micro_batch):
-    one = compiled(TIED, micro_batch=micro_batch, **CASES[case])
+    chosen = (CASES | HEADS)[case]
+    one = compiled(TIED, micro_batch=micro_batch, **chosen)
     one.load(vectors(one.layout))
     together = one.decide(ROWS)
-    other = population(micro_batch=micro_batch, **CASES[case])
+    other = population(micro_batch=micro_batch, **chosen)
     other.load(vectors(other.layout))
     order = np.random.default_rng(2).permutation(len(ROWS)).tolist()
     apart: dict[int, object] = {}

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float
 from pydantic import BaseModel, ConfigDict, ValidationError
 from safetensors import SafetensorError
 from safetensors.numpy import load as read_tensors
@@ -25,7 +26,7 @@ from trinity_jax.config import (
     SvfSettings,
 )
 from trinity_jax.coordinator import layout as layouts
-from trinity_jax.coordinator.heads import Head
+from trinity_jax.coordinator.heads import Factors, Head, Weights
 from trinity_jax.coordinator.layout import Layout
 from trinity_jax.coordinator.readout import Readout, fold, shapes
 from trinity_jax.errors import UserError
@@ -40,7 +41,7 @@ class Description(BaseModel):
         pool: model names in head order.
         targets: scaled matrices in vector order.
         evolved_n: length of the evolved vector.
-        folded_n: numbers that decide once the head is folded: scales, plain head, bias.
+        folded_n: numbers that decide once the head is folded: scales, plain head or factors, bias.
         checkpoint: hash of the encoder weights it was trained on.
         sha256: of the tensor file.
     """
@@ -70,10 +71,10 @@ class Coordinator:
         description: pool, settings, hashes.
         vector: the evolved coordinates, float64 [n].
         layout: of the vector.
-        head: the evolved linear map.
+        head: from coordinates to logits.
         readout: coordinates the head was evolved in.
-        weights: the head folded onto h, [L+3, D].
-        bias: what folding leaves over, [L+3], None where it is zero.
+        weights: the head folded onto h: a matrix [L+3, D], or factors [rank, D] and [L+3, rank].
+        bias: added to their logits, [L+3], None where it is zero.
         deltas: relative changes of singular values by target.
     """
 
@@ -82,7 +83,7 @@ class Coordinator:
     layout: Layout
     head: Head
     readout: Readout
-    weights: Float[np.ndarray, "O D"]
+    weights: Weights
     bias: Float[np.ndarray, " O"] | None
     deltas: dict[str, np.ndarray]
 
@@ -103,7 +104,7 @@ def save_coordinator(
         settings: of the run.
         checkpoint: hash of the encoder weights.
         layout: of the vector.
-        head: the evolved linear map.
+        head: from coordinates to logits; a noisy one is kept as it is in evaluation.
         readout: coordinates it was evolved in.
         vector: usually the distribution mean.
 
@@ -111,14 +112,11 @@ def save_coordinator(
         UserError: a vector that does not fit the layout.
     """
     vector = layout.checked(np.asarray(vector, np.float64), str(folder))
-    parameters = {name: np.asarray(value, np.float32) for name, value in layout.split(vector).items()}
-    weights, bias = fold(
-        readout, head.dense(jnp.asarray(parameters[layouts.HEAD].reshape(-1))), parameters.get(layouts.BIAS)
-    )
-    tensors = {"vector": vector, "head.weight": weights, "head.bias": bias}
-    tensors |= {f"svf.{block.name}": parameters[block.name] for block in layout.svf}
-    tensors |= {f"readout.{name}": array for name, array in readout._asdict().items()}
-    data = write_tensors({name: np.ascontiguousarray(t) for name, t in tensors.items() if t is not None})
+    parameters, folded = layout.split(vector), _folded(vector, layout, head, readout)
+    tensors = {"vector": vector, **{f"head.{name}": array for name, array in folded.items()}}
+    tensors |= {f"svf.{block.name}": parameters[block.name].astype(np.float32) for block in layout.svf}
+    tensors |= {f"readout.{name}": np.asarray(a) for name, a in readout._asdict().items() if a is not None}
+    data = write_tensors({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()})
     described = Description(
         pool=layout.rows[:-3],
         head=settings.head,
@@ -129,7 +127,7 @@ def save_coordinator(
         policy=settings.policy,
         episode=settings.episode,
         evolved_n=layout.size,
-        folded_n=sum(block.size for block in layout.svf) + weights.size + (0 if bias is None else bias.size),
+        folded_n=sum(block.size for block in layout.svf) + sum(array.size for array in folded.values()),
         checkpoint=checkpoint,
         sha256=hashlib.sha256(data).hexdigest(),
     )
@@ -164,41 +162,46 @@ def load_coordinator(folder: Path) -> Coordinator:
         raise UserError(f"{where}: {key + ': ' if key else ''}{first['msg']}") from error
     tensors = _checked_tensors(folder / _TENSORS, described.sha256)
     try:
-        vector, weights = tensors["vector"], tensors["head.weight"]
+        vector, main = tensors["vector"], tensors["head.u" if described.head.kind == "low_rank" else "head.weight"]
         deltas = {name: tensors[f"svf.{name}"] for name in described.targets}
     except KeyError as error:
         raise UserError(f"{folder / _TENSORS}: has no tensor {error}, which {_JSON} asks for") from error
-    if weights.ndim != 2 or vector.ndim != 1:
-        raise UserError(f"{folder / _TENSORS}: expected a matrix head.weight and a flat vector; the file is damaged")
-    expected = shapes(described.readout.kind, described.readout.k, weights.shape[1])
+    if main.ndim != 2 or vector.ndim != 1:
+        raise UserError(f"{folder / _TENSORS}: expected the head as a matrix and a flat vector; the file is damaged")
+    width = main.shape[1]
+    expected = shapes(described.readout.kind, described.readout.k, width)
     arrays = {name: tensors[f"readout.{name}"] for name in Readout._fields if f"readout.{name}" in tensors}
     if {name: array.shape for name, array in arrays.items()} != expected:
         raise UserError(f"{folder / _TENSORS}: expected read-out tensors {expected}; the file is damaged")
     readout = Readout(**{name: jnp.asarray(array) for name, array in arrays.items()})
     sizes = {name: delta.size for name, delta in deltas.items()}
-    head, layout = layouts.plan(
-        sizes, described.svf.scale, described.head, described.readout, weights.shape[1], described.pool
-    )
+    head, layout = layouts.plan(sizes, described.svf.scale, described.head, described.readout, width, described.pool)
     layout.checked(vector, str(folder))
-    if weights.shape[0] != head.outputs:
-        raise UserError(
-            f"{folder}: expected {head.outputs} rows for the pool {', '.join(described.pool)}, got {weights.shape[0]}"
-        )
-    return Coordinator(described, vector, layout, head, readout, weights, tensors.get("head.bias"), deltas)
+    parts = {name.removeprefix("head."): array for name, array in tensors.items() if name.startswith("head.")}
+    found = {name: array.shape for name, array in parts.items()}
+    expected = {name: array.shape for name, array in _folded(vector, layout, head, readout).items()}
+    if found != expected:
+        pool = ", ".join(described.pool)
+        raise UserError(f"{folder / _TENSORS}: expected head tensors {expected} for the pool {pool}, got {found}")
+    bias = parts.pop("bias", None)
+    matrices = {name: jnp.asarray(array) for name, array in parts.items()}
+    weights = matrices["weight"] if "weight" in matrices else Factors(**matrices)
+    return Coordinator(described, vector, layout, head, readout, weights, bias, deltas)
 
 
 def describe(coordinator: Coordinator) -> str:
     """A few lines for people: pool, head, scales, encoder, vector lengths, hash."""
     d = coordinator.description
     bias = "" if coordinator.bias is None else " and a bias"
-    kind = "linear" if coordinator.head.blocks == 1 else f"block-diagonal, {coordinator.head.blocks} blocks"
+    kind = coordinator.head.title(_head_parameters(coordinator.vector, coordinator.layout))
     coordinates = {"whitened": f"whitened, {coordinator.head.inputs} directions"}.get(d.readout.kind, d.readout.kind)
-    outputs, width = coordinator.weights.shape
+    matrices = [leaf for leaf in jax.tree.leaves(coordinator.weights) if leaf.ndim == 2]
+    folded = " and ".join(" x ".join(map(str, matrix.shape)) for matrix in matrices)
     scales = f"{d.svf.preset}: {', '.join(d.targets)}" if d.targets else "none"
     cut = "" if d.encoder.layers is None else f", first {d.encoder.layers} layers"
     lines = {
         "pool": ", ".join(d.pool),
-        "head": f"{kind}, evolved in {coordinates} coordinates, folds to {outputs} x {width}{bias}",
+        "head": f"{kind}, evolved in {coordinates} coordinates, folds to {folded}{bias}",
         "svf": f"{scales} ({sum(delta.size for delta in coordinator.deltas.values())} scales)",
         "encoder": f"{d.encoder.source}{cut}, {d.encoder.input_format} input, weights {d.checkpoint}",
         "policy": f"{d.policy.evaluate} in evaluation, at most {d.episode.max_calls} calls",
@@ -206,6 +209,24 @@ def describe(coordinator: Coordinator) -> str:
         "sha256": d.sha256,
     }
     return "\n".join(f"{name:<8} {text}" for name, text in lines.items())
+
+
+def _folded(vector: np.ndarray, layout: Layout, head: Head, readout: Readout) -> dict[str, np.ndarray]:
+    """The head on plain h by tensor name: ``weight``, or ``u``, ``v`` and ``c`` of `Factors`; ``bias``."""
+    parameters = layout.split(vector)
+    weights = head.weights(_head_parameters(vector, layout))
+    bias = parameters[layouts.BIAS].astype(np.float32) if layouts.BIAS in parameters else None
+    if isinstance(weights, Factors):
+        u, c = fold(readout, weights.u, None)
+        tensors = {"u": u, "v": np.asarray(weights.v), "c": c, "bias": bias}
+    else:
+        matrix, bias = fold(readout, weights, bias)
+        tensors = {"weight": matrix, "bias": bias}
+    return {name: array for name, array in tensors.items() if array is not None}
+
+
+def _head_parameters(vector: np.ndarray, layout: Layout) -> Float[Array, " size"]:
+    return jnp.asarray(layout.split(vector)[layouts.HEAD].reshape(-1), jnp.float32)
 
 
 def _bytes(path: Path) -> bytes:

@@ -1,4 +1,4 @@
-"""The evolved vector as named blocks: singular-value scales first, then the head row by row, then the bias."""
+"""The evolved vector as named blocks: singular-value scales first, then the head's parameters, then the bias."""
 
 import math
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from trinity_jax.config import HeadSettings, ReadoutSettings
-from trinity_jax.coordinator.heads import ROLE_ROWS, Head
+from trinity_jax.coordinator.heads import ROLE_ROWS, Head, make
 from trinity_jax.errors import UserError
 
 HEAD, BIAS = "head", "bias"
@@ -87,9 +87,8 @@ def build(svf_sizes: dict[str, int], svf_unit: float, head: Head, pool: tuple[st
     rows = (*pool, *ROLE_ROWS)
     if head.outputs != len(rows):
         raise ValueError(f"a pool of {len(pool)} models needs {len(rows)} head outputs, got {head.outputs}")
-    shape = (head.outputs, head.inputs) if head.blocks == 1 else (head.size,)
     parts = [(name, (size,), svf_unit) for name, size in svf_sizes.items()]
-    parts += [(HEAD, shape, 1.0)] + ([(BIAS, (head.outputs,), 1.0)] if bias else [])
+    parts += [(HEAD, head.shape, 1.0)] + ([(BIAS, (head.outputs,), 1.0)] if bias else [])
     blocks: list[Block] = []
     offset = 0
     for name, block_shape, unit in parts:
@@ -111,14 +110,14 @@ def plan(
     Args:
         svf_sizes: singular values of each SVF target, in order.
         svf_unit: relative change of a singular value that a coordinate of 1 means.
-        head: linear or block-diagonal.
+        head: which head.
         readout: coordinates of the head.
         width: D.
         pool: model names in head order.
 
     Raises:
-        UserError: more blocks than the head has inputs or outputs.
+        UserError: a head that does not fit its inputs or outputs.
     """
     inputs = readout.k if readout.kind == "whitened" else width
-    built = Head(len(pool) + 3, inputs, head.blocks if head.kind == "block_diagonal" else 1)
+    built = make(head, len(pool) + 3, inputs)
     return built, build(svf_sizes, svf_unit, built, pool, readout.bias and readout.kind != "raw")

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from trinity_jax.coordinator.groups import call_rows, each, filled, grouped
-from trinity_jax.coordinator.heads import Head
+from trinity_jax.coordinator.heads import Head, Weights, respond
 from trinity_jax.coordinator.layout import BIAS, HEAD, Layout
 from trinity_jax.coordinator.policy import Chosen, choose, decision_key
 from trinity_jax.coordinator.readout import Readout, coordinates
@@ -56,7 +56,7 @@ class PopulationEncoder:
     Args:
         encoder: hidden vectors; its ``population`` is the most vectors that can be loaded.
         layout: of the vectors.
-        head: the linear map.
+        head: from coordinates to logits.
         readout: coordinates the head reads.
         seed: root of every sampling key.
 
@@ -68,12 +68,12 @@ class PopulationEncoder:
         self.encoder, self.layout, self.head, self.readout = encoder, layout, head, readout
         self.seconds = 0.0
         self._root = jax.random.key(seed)
-        self._weights: Array | None = None
+        self._weights: Weights | None = None
         self._bias: Array | None = None
         self._loaded = 0
         self._traces = 0
         self._choose = jax.jit(self._choose_program)
-        self._dense = jax.jit(jax.vmap(head.dense))
+        self._weigh = jax.jit(jax.vmap(head.weights))
 
     @property
     def compilations(self) -> int:
@@ -85,8 +85,13 @@ class PopulationEncoder:
         """How many different token tuples have been encoded in all."""
         return self.encoder.distinct_transcripts
 
-    def load(self, vectors: Float[np.ndarray, "P n"]) -> None:
+    def load(self, vectors: Float[np.ndarray, "P n"], noise: PRNGKeyArray | None = None, shared: bool = True) -> None:
         """Put candidates on the device, at most the encoder's ``population`` of them.
+
+        Args:
+            vectors: the candidates.
+            noise: key of the noise that a noisy head draws once per generation in training; None in evaluation.
+            shared: common random numbers: one draw for all candidates, else one each.
 
         Raises:
             UserError: vectors of another length than the layout's, or not finite.
@@ -100,7 +105,11 @@ class PopulationEncoder:
         parameters = self.layout.split(filled)
         deltas = [parameters[block.name] for block in self.layout.svf]
         self.encoder.adapt(np.concatenate(deltas, axis=1) if deltas else np.zeros((len(filled), 0)))
-        self._weights = self._dense(parameters[HEAD].reshape(len(filled), -1).astype(np.float32))
+        keys = None
+        if noise is not None and self.head.noisy:
+            candidates = jnp.zeros(len(filled), int) if shared else jnp.arange(len(filled))
+            keys = jax.vmap(jax.random.fold_in, (None, 0))(noise, candidates)
+        self._weights = self._weigh(parameters[HEAD].reshape(len(filled), -1).astype(np.float32), keys)
         bias = parameters.get(BIAS, np.zeros((len(filled), self.head.outputs)))
         self._bias = jnp.asarray(bias, jnp.float32)
         self._loaded = len(vectors)
@@ -143,7 +152,7 @@ class PopulationEncoder:
 
         def one(row: Any) -> Chosen:
             h, candidate, key, roles = row
-            logits = jnp.matmul(weights[candidate], coordinates(readout, h), precision=jax.lax.Precision.HIGHEST)
+            logits = respond(jax.tree.map(lambda leaf: leaf[candidate], weights), coordinates(readout, h))
             return choose(logits + bias[candidate], decision_key(root, *key), sample, roles)
 
         capacity, models = len(wanted[1]), self.head.outputs - 3
