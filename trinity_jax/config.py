@@ -1,6 +1,7 @@
 """One YAML file = one run: frozen, validated settings; an unknown key is an error that names it."""
 
 import re
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
@@ -250,18 +251,73 @@ class FitnessSettings(Group):
     cost_weight: float = Field(default=0.0, ge=0, description="times the mean cost of an episode")
 
 
-class LearningSettings(Group):
-    """The evolution strategy (trinity.md section 6)."""
+class Sharing(StrEnum):
+    """What the candidates of one generation have in common."""
 
+    EVERYTHING = "everything"
+    """Common random numbers: questions, keys of the choices, and every call that follows from the same choices."""
+    QUESTIONS = "questions"
+    """Questions and equal calls, but each draws its choices with keys of its own."""
+    NOTHING = "nothing"
+    """Own questions, own keys, own calls: the authors' way."""
+
+    @property
+    def own_questions(self) -> bool:
+        """Whether each candidate draws questions (and pays calls) of its own."""
+        return self is Sharing.NOTHING
+
+    @property
+    def own_keys(self) -> bool:
+        """Whether each candidate draws its choices with keys of its own."""
+        return self is not Sharing.EVERYTHING
+
+
+class SearchSettings(Group):
+    """Where random search draws its vectors, around the start."""
+
+    box: Literal["uniform", "gaussian"] = Field(
+        default="uniform", description="the paper's box, or the theorem's Gaussian of width learning.sigma0"
+    )
+    half_width: float = Field(default=0.5, gt=0, description="b of the box [-b, b]^n")
+
+
+class GradientSettings(Group):
+    """Adam's steps in reinforce, grpo and open_es."""
+
+    learning_rate: float = Field(default=0.02, gt=0)
+    standardise: bool = Field(
+        default=False, description="reinforce, grpo: divide advantages by their group's standard deviation"
+    )
+
+
+class LearningSettings(Group):
+    """How the vector is learned; the paper's way is `sep_cma_es` (trinity.md section 6)."""
+
+    learner: Literal["sep_cma_es", "isotropic_es", "open_es", "random_search", "reinforce", "grpo"] = "sep_cma_es"
     generations: Positive = 60
     population: Annotated[int, Field(ge=4)] | None = Field(default=None, description="null: 4 + 3 ln n, rounded up")
     questions: Positive = Field(default=16, description="training questions per generation")
     repeats: Positive = 1
-    common_random_numbers: bool = True
+    common_random_numbers: bool = Field(
+        default=True, description="candidates share questions and luck; reinforce and grpo have rules of their own"
+    )
     sigma0: float = Field(default=0.03, gt=0)
     step_size: Literal["csa", "tpa"] = "csa"
     repairs: RepairSettings = RepairSettings()
+    search: SearchSettings = SearchSettings()
+    gradient: GradientSettings = GradientSettings()
     fitness: FitnessSettings = FitnessSettings()
+
+    @property
+    def sharing(self) -> Sharing:
+        """What candidates share. Those of a gradient learner are one vector: with shared keys they would be one run.
+
+        reinforce plays as many questions as it can; grpo compares episodes of the same question.
+        """
+        if self.learner == "grpo":
+            return Sharing.QUESTIONS
+        own = self.learner == "reinforce" or not self.common_random_numbers
+        return Sharing.NOTHING if own else Sharing.EVERYTHING
 
 
 class TrainingSettings(Group):

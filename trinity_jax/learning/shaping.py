@@ -29,3 +29,18 @@ def tie_averaged_weights(
     tied = fitness[:, None] == fitness[None, :]
     shared = jnp.sum(jnp.where(tied, ranked, 0.0), axis=1) / jnp.sum(tied, axis=1)
     return jnp.where(missing, 0.0, shared)
+
+
+def centred_ranks(
+    population: Float[Array, "P n"], fitness: Float[Array, " P"], state: State, params: Params
+) -> Float[Array, " P"]:
+    """Ranks in [-0.5, 0.5], the best at -0.5 (f is minimised), equal candidates at their mean rank, a NaN at 0.
+
+    Without NaN this is evosax's; there a NaN ranks as the worst and pushes the mean away. All equal: all 0.
+    """
+    missing = jnp.isnan(fitness)
+    known = jnp.sum(~missing)
+    below = jnp.sum((fitness[None, :] < fitness[:, None]), axis=1)
+    equal = jnp.sum((fitness[None, :] == fitness[:, None]), axis=1)
+    ranks = below + (equal - 1) / 2
+    return jnp.where(missing, 0.0, ranks / jnp.maximum(known - 1, 1) - 0.5 * (known > 1)).astype(fitness.dtype)

@@ -1,23 +1,21 @@
-"""The evolution strategy behind ask and tell: a state goes in, a state comes out, nothing else is remembered."""
+"""Sep-CMA-ES, and its isotropic control, behind the interface of all learners."""
 
-import math
 from collections.abc import Hashable
 from functools import lru_cache
 
-import jax
 import jax.numpy as jnp
-import numpy as np
 from evosax.algorithms.distribution_based.sep_cma_es import Params, State
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
 from trinity_jax.config import LearningSettings, RepairSettings
-from trinity_jax.errors import UserError
+from trinity_jax.learning.population import population_size
+from trinity_jax.learning.protocol import Experience, start_vector, strong
 from trinity_jax.learning.separable import RepairedSepCMA
 from trinity_jax.learning.tpa import TwoPointSepCMA
 
 
 class Strategy:
-    """Separable CMA-ES over vectors of length n, maximising.
+    """Separable CMA-ES over vectors of length n, maximising; without covariance adaptation as ``isotropic_es``.
 
     The state is a pytree of arrays only (no keys: the caller derives them, one per generation), so a checkpoint is the
     state. What it holds as ``best_solution`` is the luckiest candidate of a noisy fitness: deploy the mean.
@@ -39,12 +37,19 @@ class Strategy:
         (3,)
     """
 
+    needs_trace = False
+
     def __init__(self, settings: LearningSettings, n: int):
         self.n = n
-        self.population = settings.population or math.ceil(4 + 3 * math.log(n))
+        self.population = population_size(settings, n)
+        self.sharing = settings.sharing
         repairs: Hashable = settings.repairs  # pyright: ignore[reportAssignmentType]
         self._algorithm = _algorithm(settings.step_size, self.population, n, repairs, jnp.zeros(0).dtype)
-        self.params: Params = _strong(self._algorithm.default_params.replace(std_init=settings.sigma0))
+        params = self._algorithm.default_params.replace(std_init=settings.sigma0)
+        if settings.learner == "isotropic_es":
+            # C stays the identity: the same weights, recombination and step-size rule, and nothing else.
+            params = params.replace(c_1=0.0, c_mu=0.0)
+        self.params: Params = strong(params)
 
     @property
     def c_mu(self) -> float:
@@ -57,18 +62,20 @@ class Strategy:
         Raises:
             UserError: ``mean`` is not a vector of length n, or not finite.
         """
-        start = np.zeros(self.n) if mean is None else np.asarray(mean, dtype=float)
-        if start.shape != (self.n,):
-            raise UserError(f"start of the evolution: expected a vector of shape ({self.n},), got {start.shape}")
-        if not np.isfinite(start).all():
-            raise UserError("start of the evolution: expected finite numbers, got NaN or infinity")
-        return _strong(self._algorithm.init(key, jnp.asarray(start, dtype=float), self.params))
+        return strong(self._algorithm.init(key, start_vector(mean, self.n), self.params))
 
     def ask(self, state: State, key: PRNGKeyArray) -> tuple[Float[Array, "P n"], State]:
         """Candidates of the next generation, and the state that `tell` expects with them."""
         return self._algorithm.ask(key, state, self.params)
 
-    def tell(self, state: State, X: Float[Array, "P n"], fitness: Float[ArrayLike, " P"], key: PRNGKeyArray) -> State:
+    def tell(
+        self,
+        state: State,
+        X: Float[Array, "P n"],
+        fitness: Float[ArrayLike, " P"],
+        key: PRNGKeyArray,
+        seen: Experience | None = None,
+    ) -> State:
         """Move the distribution towards the candidates of high fitness.
 
         NaN marks a candidate without a single graded episode: it ranks last and pulls nothing towards it. With the tie
@@ -96,8 +103,3 @@ def _algorithm(step_size: str, population: int, n: int, repairs: RepairSettings,
     """evosax compiles anew for every object: strategies that differ in numbers only share one."""
     algorithm = TwoPointSepCMA if step_size == "tpa" else RepairedSepCMA
     return algorithm(population, jnp.zeros(n, dtype), repairs)
-
-
-def _strong(tree):
-    """Drop weak types, so that a state from init, tell or a checkpoint meets the same compiled function."""
-    return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype=jnp.asarray(leaf).dtype), tree)
