@@ -58,7 +58,9 @@ def test_round_trip(saved):
     z = (STATES - np.asarray(readout.mean)) @ np.asarray(readout.basis)
     expected = z @ parts["head"].T + parts["bias"]
     assert coordinator.bias is not None
-    np.testing.assert_allclose(respond(coordinator.weights, STATES) + coordinator.bias, expected, atol=1e-4)
+    np.testing.assert_allclose(
+        respond(coordinator.weights, jnp.asarray(STATES)) + coordinator.bias, expected, atol=1e-4
+    )
     assert coordinator.description.evolved_n == 7 + 5 * 5 + 5
     assert coordinator.description.folded_n == 7 + 5 * D + 5
 

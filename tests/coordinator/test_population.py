@@ -1,6 +1,7 @@
 """The population's shared computation against plain per-candidate decoders with written-out kernels."""
 
 import functools
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -38,7 +39,16 @@ def decoder_of(config):
     return jax.tree.map(lambda leaf: leaf * 5 if leaf.ndim == 3 else leaf, decoder)
 
 
-def population(config=TIED, *, micro_batch=1, cache_mb=1, buckets=(32,), head=LINEAR, readout="whitened", **chosen):
+def population(
+    config=TIED,
+    *,
+    micro_batch=1,
+    cache_mb=1,
+    buckets=(32,),
+    head=LINEAR,
+    readout: Literal["raw", "centred", "whitened"] = "whitened",
+    **chosen,
+):
     encoder_settings = EncoderSettings(buckets=buckets, micro_batch=micro_batch, cache_mb=cache_mb)
     encoder = TranscriptEncoder(decoder_of(config), SvfSettings(**chosen), encoder_settings, P)
     readout_settings = ReadoutSettings(kind=readout, k=4)
