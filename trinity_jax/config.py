@@ -303,10 +303,20 @@ class LearningSettings(Group):
     )
     sigma0: float = Field(default=0.03, gt=0)
     step_size: Literal["csa", "tpa"] = "csa"
+    active: bool = Field(
+        default=False, description="sep_cma_es: bad candidates count against their directions, as in pycma"
+    )
     repairs: RepairSettings = RepairSettings()
     search: SearchSettings = SearchSettings()
     gradient: GradientSettings = GradientSettings()
     fitness: FitnessSettings = FitnessSettings()
+
+    @model_validator(mode="after")
+    def _active_is_of_the_repaired_strategy(self) -> "LearningSettings":
+        repaired = self.repairs.model_copy(update={"std_min": 0.0}) == RepairSettings(std_min=0.0)
+        if self.active and (self.learner != "sep_cma_es" or not repaired):
+            raise ValueError("learning.active needs learner: sep_cma_es with every switch of learning.repairs on")
+        return self
 
     @property
     def sharing(self) -> Sharing:

@@ -1,5 +1,6 @@
 """evosax's separable CMA-ES with its constants and its handling of ties put right."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -27,8 +28,10 @@ class RepairedSepCMA(Sep_CMA_ES):
     - ``std_min``: a floor under the step size, for float32.
     """
 
+    shaping: Callable = staticmethod(tie_averaged_weights)
+
     def __init__(self, population_size: int, solution: Float[Array, " n"], repairs: RepairSettings):
-        shaping = tie_averaged_weights if repairs.tie_averaged_weights else weights_fitness_shaping_fn
+        shaping = self.shaping if repairs.tie_averaged_weights else weights_fitness_shaping_fn
         super().__init__(population_size, solution, fitness_shaping_fn=shaping, metrics_fn=_no_metrics)
         self.repairs = repairs
 
@@ -54,18 +57,22 @@ class RepairedSepCMA(Sep_CMA_ES):
         self,
         key: jax.Array,
         population: Float[Array, "P n"],
-        fitness: Float[Array, " P"],
+        fitness: Float[Array, "*signs P"],
         state: State,
         params: Params,
     ) -> State:
         if not self.repairs.tie_averaged_weights:
             return super()._tell(key, population, fitness, state, params)
-        weights = fitness
-        squares = jnp.sum(weights**2)
+        recombination = fitness[0] if fitness.ndim == 2 else fitness
+        squares = jnp.sum(recombination**2)
         graded = squares > 0
-        params = replace(params, weights=weights, mu_eff=1 / jnp.where(graded, squares, 1.0))
-        after = super()._tell(key, population, weights, state, params)
+        params = replace(params, weights=recombination, mu_eff=1 / jnp.where(graded, squares, 1.0))
+        after = self._move(key, population, fitness, state, params)
         return jax.tree.map(lambda new, old: jnp.where(graded, new, old), after, state)
+
+    def _move(self, key: jax.Array, population: Any, weights: Any, state: State, params: Params) -> State:
+        """The update itself, by whatever weights ``shaping`` gives and with ``params.mu_eff`` of those."""
+        return super()._tell(key, population, weights, state, params)
 
 
 def _no_metrics(key, population, fitness, state, params) -> dict[str, Array]:

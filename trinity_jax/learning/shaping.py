@@ -22,9 +22,25 @@ def tie_averaged_weights(
     Returns:
         Non-negative weights, in the order of ``fitness``, that sum to 1 if at least half of it are numbers.
     """
+    return shared_by_rank(jnp.maximum(params.weights, 0.0), fitness)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def signed_weights(
+    population: Float[Array, "P n"], fitness: Float[Array, " P"], state: State, params: Params
+) -> Float[Array, "2 P"]:
+    """Tie-averaged weights of recombination, and the negative ones of active adaptation, each as above.
+
+    They are averaged apart: in a tied group that reaches over the middle they would cancel, but the mean moves by the
+    first alone. A NaN takes up the worst ranks and weighs nothing there, so that no number is blamed in its place.
+    """
+    weights = params.weights  # pyright: ignore[reportAttributeAccessIssue]
+    return jnp.stack([shared_by_rank(part, fitness) for part in (jnp.maximum(weights, 0), jnp.minimum(weights, 0))])
+
+
+def shared_by_rank(by_rank: Float[Array, " P"], fitness: Float[Array, " P"]) -> Float[Array, " P"]:
+    """Each candidate's share: the mean of ``by_rank`` over the ranks of all that are equal to it; 0 for a NaN."""
     missing = jnp.isnan(fitness)
     fitness = jnp.where(missing, jnp.inf, fitness)
-    by_rank = jnp.maximum(params.weights, 0.0)  # pyright: ignore[reportAttributeAccessIssue]
     ranked = jnp.zeros_like(by_rank).at[jnp.argsort(fitness)].set(by_rank)
     tied = fitness[:, None] == fitness[None, :]
     shared = jnp.sum(jnp.where(tied, ranked, 0.0), axis=1) / jnp.sum(tied, axis=1)

@@ -8,6 +8,7 @@ from evosax.algorithms.distribution_based.sep_cma_es import Params, State
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
 from trinity_jax.config import LearningSettings, RepairSettings
+from trinity_jax.learning.active import ActiveSepCMA, ActiveTwoPointSepCMA
 from trinity_jax.learning.population import population_size
 from trinity_jax.learning.protocol import Experience, start_vector, strong
 from trinity_jax.learning.separable import RepairedSepCMA
@@ -21,7 +22,7 @@ class Strategy:
     state. What it holds as ``best_solution`` is the luckiest candidate of a noisy fitness: deploy the mean.
 
     Args:
-        settings: population, initial step size, step-size rule and repairs.
+        settings: population, initial step size, step-size rule, active weights and repairs.
         n: length of the flat vector.
 
     Attributes:
@@ -44,7 +45,8 @@ class Strategy:
         self.population = population_size(settings, n)
         self.sharing = settings.sharing
         repairs: Hashable = settings.repairs  # pyright: ignore[reportAssignmentType]
-        self._algorithm = _algorithm(settings.step_size, self.population, n, repairs, jnp.zeros(0).dtype)
+        kind = (settings.step_size, settings.active)
+        self._algorithm = _algorithm(kind, self.population, n, repairs, jnp.zeros(0).dtype)
         params = self._algorithm.default_params.replace(std_init=settings.sigma0)
         if settings.learner == "isotropic_es":
             # C stays the identity: the same weights, recombination and step-size rule, and nothing else.
@@ -99,7 +101,14 @@ class Strategy:
 
 
 @lru_cache
-def _algorithm(step_size: str, population: int, n: int, repairs: RepairSettings, dtype: jnp.dtype) -> RepairedSepCMA:
+def _algorithm(
+    kind: tuple[str, bool], population: int, n: int, repairs: RepairSettings, dtype: jnp.dtype
+) -> RepairedSepCMA:
     """evosax compiles anew for every object: strategies that differ in numbers only share one."""
-    algorithm = TwoPointSepCMA if step_size == "tpa" else RepairedSepCMA
-    return algorithm(population, jnp.zeros(n, dtype), repairs)
+    kinds = {
+        ("csa", False): RepairedSepCMA,
+        ("tpa", False): TwoPointSepCMA,
+        ("csa", True): ActiveSepCMA,
+        ("tpa", True): ActiveTwoPointSepCMA,
+    }
+    return kinds[kind](population, jnp.zeros(n, dtype), repairs)
