@@ -27,18 +27,19 @@ def folder(tmp_path_factory):
 @pytest.fixture
 def settings(folder, tmp_path, monkeypatch):
     monkeypatch.setenv("TRINITY_CACHE", str(tmp_path / "cache"))
+    states._decoder.cache_clear()
     return EncoderSettings(source=str(folder), buckets=(448,), cache_mb=8)
 
 
 def counted(monkeypatch):
-    """Counts the loads of weights."""
+    """Counts the passes through the decoder."""
     calls = []
 
-    def load(*args, **named):
+    def counting(*args):
         calls.append(args)
-        return load_checkpoint(*args, **named)
+        return states_of(*args)
 
-    monkeypatch.setattr(states, "load_checkpoint", load)
+    monkeypatch.setattr(states, "states_of", counting)
     return calls
 
 

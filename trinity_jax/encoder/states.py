@@ -25,7 +25,7 @@ from trinity_jax.encoder.checkpoint import checkpoint_folder, load_checkpoint
 from trinity_jax.encoder.decoder import Decoder, block_at, embed, final_norm, rope
 from trinity_jax.encoder.gguf import embedded_path
 from trinity_jax.encoder.text import Router, pad, read_row
-from trinity_jax.encoder.tokenizer import load_tokenizer
+from trinity_jax.encoder.tokenizer import Tokenizer, load_tokenizer
 from trinity_jax.errors import UserError
 
 Progress = Callable[[int, int], None]
@@ -56,7 +56,7 @@ def read(settings: EncoderSettings, texts: Sequence[str], pool_size: int) -> Rea
     Raises:
         UserError: no usable tokenizer, or a frame that leaves no room for text.
     """
-    router = Router(load_tokenizer(settings.source, settings.revision), settings, pool_size)
+    router = Router(_tokenizer(settings.source, settings.revision), settings, pool_size)
     ids = {text: router.ids(text) for text in dict.fromkeys(texts)}
     return Read(tuple(ids[text] for text in texts), router.cuts)
 
@@ -87,16 +87,29 @@ def hidden_states(
     """
     ids = read(settings, texts, pool_size).ids
     positions = (settings.read_position,) if positions is None else tuple(positions)
-    wanted = layers if layers is not None else (settings.layers,) if settings.layers else None
-    distinct = tuple(dict.fromkeys(ids))
-    file = _cache_file(settings, distinct, wanted, positions)
-    states = _load(file, len(distinct), len(positions)) if file else None
-    if states is None:
+    wanted = tuple(layers) if layers is not None else (settings.layers,) if settings.layers else None
+
+    def compute(distinct: Sequence[tuple[int, ...]]) -> Float[np.ndarray, "B layers positions D"]:
         decoder, _ = load_checkpoint(settings.source, dtype=settings.dtype, revision=settings.revision)
-        depth = decoder.config.num_layers
-        states = states_of(decoder, distinct, wanted or (depth,), positions, progress)
-        if file:
-            _store(file, states)
+        return states_of(decoder, distinct, wanted or (decoder.config.num_layers,), positions, progress)
+
+    return cached(settings, ids, wanted, positions, compute)
+
+
+def cached(
+    settings: EncoderSettings,
+    ids: Sequence[tuple[int, ...]],
+    layers: Sequence[int] | None,
+    positions: Sequence[int],
+    compute: Callable[[Sequence[tuple[int, ...]]], Float[np.ndarray, "B layers positions D"]],
+) -> Float[np.ndarray, "B layers positions D"]:
+    """What ``compute`` gives for the distinct token tuples, from the cache folder where it was computed before."""
+    distinct = tuple(dict.fromkeys(ids))
+    file = _cache_file(settings, distinct, layers, positions)
+    states = _load(file, len(distinct), len(positions))
+    if states is None:
+        states = compute(distinct)
+        _store(file, states)
     place = {one: i for i, one in enumerate(distinct)}
     return states[[place[one] for one in ids]]
 
@@ -133,11 +146,30 @@ def states_of(
     return states
 
 
+def decoder_of(settings: EncoderSettings) -> Decoder:
+    """The whole decoder of these settings; the last one stays in memory.
+
+    Raises:
+        UserError: see `load_checkpoint`.
+    """
+    return _decoder(settings.source, settings.revision, settings.dtype)
+
+
 def cache_folder() -> Path:
     """$TRINITY_CACHE, else trinity_jax in $XDG_CACHE_HOME, else ~/.cache/trinity_jax."""
     if own := os.environ.get("TRINITY_CACHE"):
         return Path(own)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trinity_jax"
+
+
+@functools.lru_cache(maxsize=1)
+def _decoder(source: str, revision: str | None, dtype: str) -> Decoder:
+    return load_checkpoint(source, dtype=dtype, revision=revision)[0]
+
+
+@functools.lru_cache(maxsize=1)
+def _tokenizer(source: str, revision: str | None) -> Tokenizer:
+    return load_tokenizer(source, revision)
 
 
 def _batches(lengths: Sequence[int]) -> Iterator[tuple[list[int], int, int]]:
@@ -185,6 +217,7 @@ def _cache_file(
         "format": _FORMAT,
         "weights": _weights_digest(settings.source, settings.revision),
         "dtype": settings.dtype,
+        "page": settings.page,
         "ids": ids,
         "layers": layers and list(layers),
         "positions": positions,
