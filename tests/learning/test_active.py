@@ -34,7 +34,7 @@ def ellipsoid(X):
 @pytest.mark.parametrize(("n", "P"), [(10, 8), (40, 17), (200, 32)])
 def test_constants_are_those_of_pycma(n, P):
     ours: Any = make(n, population=P).params
-    theirs = pycma(n, P, 1.0).sp
+    theirs: Any = pycma(n, P, 1.0).sp
     np.testing.assert_allclose(ours.weights, list(theirs.weights), atol=1e-6)
     for mine, name in ((ours.c_1, "c1_sep"), (ours.c_mu, "cmu_sep"), (ours.c_c, "cc_sep")):
         assert float(mine) == pytest.approx(getattr(theirs, name), rel=1e-5), name
