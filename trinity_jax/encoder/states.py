@@ -90,7 +90,7 @@ def hidden_states(
     wanted = tuple(layers) if layers is not None else (settings.layers,) if settings.layers else None
 
     def compute(distinct: Sequence[tuple[int, ...]]) -> Float[np.ndarray, "B layers positions D"]:
-        decoder, _ = load_checkpoint(settings.source, dtype=settings.dtype, revision=settings.revision)
+        decoder = decoder_of(settings)
         return states_of(decoder, distinct, wanted or (decoder.config.num_layers,), positions, progress)
 
     return cached(settings, ids, wanted, positions, compute)

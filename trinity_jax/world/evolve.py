@@ -205,8 +205,19 @@ def evolve(
     generations: int,
     key: PRNGKeyArray,
     start: Float[Array, " n"] | None = None,
+    explore: Callable[[PRNGKeyArray], Logits] | None = None,
 ) -> tuple[Float[Array, " n"], Course]:
     """Run a learner from ``start``; all randomness is of ``key``. Pure: `jit`, `vmap` or `lax.map` over keys.
+
+    Args:
+        learner: proposes and hears.
+        world: episodes.
+        rules: of the study.
+        logits: the coordinator's head.
+        generations: G.
+        key: of everything random.
+        start: mean to begin with; zeros by default.
+        explore: for a head that draws noise in training: the logits of a generation, by its key.
 
     Returns:
         The deployed vector, and the course of the run.
@@ -222,7 +233,8 @@ def evolve(
         ask_key, play_key, tell_key, luck_key = jax.random.split(mine, 4)
         X, state = learner.ask(state, ask_key)
         luck_key = jax.random.fold_in(key, generations + 1) if rules.reuse == "run" else luck_key
-        played = play_generation(world, rules, logits, X, learner.sharing, play_key, luck_key)
+        heads = explore(jax.random.fold_in(mine, 1)) if explore else logits
+        played = play_generation(world, rules, heads, X, learner.sharing, play_key, luck_key)
         fitness = played.rewards.mean(axis=1)
         state = learner.tell(state, X, fitness, tell_key, Experience(played.rewards, played.questions, played))
         asked = jnp.sum(played.trace.called)
