@@ -1,5 +1,7 @@
 """Learners on the world: what candidates share, what is paid for, and that a run is a function of its key."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -113,6 +115,18 @@ def test_reuse_of_a_run_needs_shared_questions_and_room(world):
     apart = build_learner(learner(common_random_numbers=False), N)
     with pytest.raises(UserError, match="shared questions"):
         evolve(apart, world, Rules(kinds=2, max_calls=3, questions=6, reuse="run"), logits, 2, jax.random.key(0))
+    rules = Rules(kinds=2, max_calls=12, questions=6, reuse="run")
     with pytest.raises(UserError, match="possible calls"):
-        rules = Rules(kinds=2, max_calls=12, questions=6, reuse="run")
         evolve(build_learner(learner(), N), world, rules, logits, 2, jax.random.key(0))
+
+
+def test_exact_values_may_be_computed_now_and_then(world):
+    built = build_learner(learner(), N)
+    run = lambda rules: evolve(built, world, rules, logits, 5, jax.random.key(4))[1]  # noqa: E731
+    often, seldom = run(RULES), run(replace(RULES, judge_every=2))
+    known = np.array([False, True, False, True, True])
+    for name in ("sampled", "greedy", "turns", "first", "roles"):
+        got = np.asarray(getattr(seldom, name))
+        np.testing.assert_allclose(got[known], np.asarray(getattr(often, name))[known], atol=1e-6)
+        assert np.isnan(got[~known]).all()
+    np.testing.assert_array_equal(seldom.asked, often.asked)

@@ -53,6 +53,7 @@ class Rules:
         sample: training draws its choices; False takes the largest logits.
         verifier_needs_response: a Verifier is not sampled while there is no response.
         reuse: ``generation``: new luck in every generation; ``run``: a question's replies are journaled and met again.
+        judge_every: exact held-out values are computed in every so many generations and in the last one; NaN between.
     """
 
     kinds: int
@@ -62,6 +63,7 @@ class Rules:
     sample: bool = True
     verifier_needs_response: bool = False
     reuse: Literal["generation", "run"] = "generation"
+    judge_every: int = 1
 
 
 class Generation(NamedTuple):
@@ -73,7 +75,7 @@ class Generation(NamedTuple):
 
 
 class Course(NamedTuple):
-    """One number per generation of each, after the learner heard of it.
+    """One number per generation of each, after the learner heard of it; what is exact by `Rules.judge_every`.
 
     Attributes:
         fitness: mean fitness of the population.
@@ -178,8 +180,10 @@ def worth(
 ) -> Expected:
     """Exact reward and calls of a vector, by question."""
 
+    everything = jnp.arange(len(world.histories.response))
+
     def one(question: Int[Array, ""]) -> Expected:
-        scores = logits(vector, world.states.every(question))
+        scores = jax.vmap(world.states.policy(logits, vector, question))(everything)
         models, roles = probabilities(scores, world.histories, sample, rules.verifier_needs_response)
         return expected(models, roles, world.skills.take(question), world.histories, rules.max_calls)
 
@@ -227,11 +231,24 @@ def evolve(
     """
     known = _no_calls(world, rules, learner.sharing)
 
-    def generation(carry: tuple[Any, Any], number: Int[Array, ""]) -> tuple[tuple[Any, Any], Course]:
-        state, known = carry
+    def keys(number: Int[Array, ""]) -> tuple[PRNGKeyArray, PRNGKeyArray]:
         mine = jax.random.fold_in(key, number)
-        ask_key, play_key, tell_key, luck_key = jax.random.split(mine, 4)
-        X, state = learner.ask(state, ask_key)
+        return mine, jax.random.split(mine, 4)
+
+    def judged(state: Any) -> dict[str, Array]:
+        vector = learner.mean(state)
+        sampled = worth(world, rules, logits, vector, world.held_out)
+        greedy = worth(world, rules, logits, vector, world.held_out, sample=False)
+        models, roles = _first(world, rules, logits, vector)
+        exact = {"sampled": sampled.reward, "greedy": greedy.reward, "turns": sampled.calls}
+        return {name: value.mean() for name, value in exact.items()} | {"first": models, "roles": roles}
+
+    def unknown(state: Any) -> dict[str, Array]:
+        return {name: jnp.full(value.shape, jnp.nan) for name, value in jax.eval_shape(judged, state).items()}
+
+    def generation(carry: tuple[Any, Any, Any], number: Int[Array, ""]) -> tuple[tuple[Any, Any, Any], Course]:
+        state, X, known = carry
+        mine, (_, play_key, tell_key, luck_key) = keys(number)
         luck_key = jax.random.fold_in(key, generations + 1) if rules.reuse == "run" else luck_key
         heads = explore(jax.random.fold_in(mine, 1)) if explore else logits
         played = play_generation(world, rules, heads, X, learner.sharing, play_key, luck_key)
@@ -239,26 +256,24 @@ def evolve(
         state = learner.tell(state, X, fitness, tell_key, Experience(played.rewards, played.questions, played))
         asked = jnp.sum(played.trace.called)
         known, made = _paid(known, played, learner.sharing, asked)
-
-        vector = learner.mean(state)
-        sampled = worth(world, rules, logits, vector, world.held_out)
-        greedy = worth(world, rules, logits, vector, world.held_out, sample=False)
-        models, roles = _first(world, rules, logits, vector)
-        return (state, known), Course(
-            fitness.mean(),
-            sampled.reward.mean(),
-            greedy.reward.mean(),
-            asked,
-            made,
-            sampled.calls.mean(),
-            models,
-            roles,
-            learner.sigma(state),
-            jnp.linalg.norm(vector),
+        due = ((number + 1) % rules.judge_every == 0) | (number + 1 == generations)
+        exact = judged(state) if rules.judge_every == 1 else jax.lax.cond(due, judged, unknown, state)
+        course = Course(
+            fitness=fitness.mean(),
+            asked=asked,
+            made=made,
+            sigma=learner.sigma(state),
+            norm=jnp.linalg.norm(learner.mean(state)),
+            **exact,
         )
+        X, state = learner.ask(state, keys(number + 1)[1][0])
+        return (state, X, known), course
 
-    begin = learner.init(jax.random.fold_in(key, generations), start)
-    (state, _), course = jax.lax.scan(generation, (begin, known), jnp.arange(generations))
+    # A population is drawn at the end of a generation and handed on: drawn where it is played, XLA would on a CPU
+    # compute its normal numbers anew in each of its readers.
+    state = learner.init(jax.random.fold_in(key, generations), start)
+    X, state = learner.ask(state, keys(jnp.int32(0))[1][0])
+    (state, _, _), course = jax.lax.scan(generation, (state, X, known), jnp.arange(generations))
     return learner.mean(state), course
 
 
