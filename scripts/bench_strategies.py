@@ -13,6 +13,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import math
 import time
+import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -148,6 +149,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
     parser.add_argument("--quick", action="store_true", help="n = 10 only")
     arguments = parser.parse_args()
+    warnings.filterwarnings("ignore", "elements of z2")  # pycma, whenever a coordinate of the pair is long
     started, rows = time.perf_counter(), []
     table = Table("problem", "n", "against", "measured", "ours", "theirs", "ratio or difference")
     for problem in PROBLEMS:

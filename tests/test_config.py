@@ -43,7 +43,13 @@ def test_resolved_settings_round_trip(tmp_path):
     [
         ("learning.generatoins=5", ["learning.generatoins", "unknown key", "generations"]),
         ("learning.generations=many", ["learning.generations", "integer", "many"]),
-        ("learning.generations=0", ["learning.generations", "greater than or equal to 1", "0"]),
+        ("learning.generations=-1", ["learning.generations", "greater than or equal to 0", "-1"]),
+        ("learning.generations=0", ["learning.generations", "learning.warm_start"]),
+        ("learning.learner=sgd", ["learning.learner", "'sep_cma_es'", "'grpo'", "'sgd'"]),
+        ("learning={learner: grpo, fitness: {turn_weight: 0.1}}", ["grpo", "learning.fitness"]),
+        ("learning={learner: open_es, population: 5}", ["learning.population", "even number, got 5"]),
+        ("learning={active: true, learner: open_es}", ["learning.active", "sep_cma_es"]),
+        ("learning.warm_start={kind: sft, questions: 1000}", ["learning.warm_start.questions: 1000", "tasks.train"]),
         ("svf.preset=laywer", ["svf.preset", "layer", "laywer"]),
         ("svf.preset=custom", ["svf", "svf.matrices"]),
         ("head.kind=block_diagonal", ["block_diagonal", "raw or centred"]),
@@ -74,6 +80,20 @@ def test_bad_settings_are_named(tmp_path, override, parts):
     assert "\n" not in message
     for part in parts:
         assert part in message
+
+
+@pytest.mark.parametrize(
+    ("overrides", "parts"),
+    [
+        (("learning.learner=reinforce", "svf.preset=layer"), ["reinforce needs svf.preset: none"]),
+        (("learning.learner=grpo", "head.kind=low_rank", "policy.train=argmax"), ["block_diagonal", "policy.train"]),
+        (("learning.warm_start.kind=ridge", "head.kind=block_diagonal", "readout.kind=raw"), ["head.kind: linear"]),
+    ],
+)
+def test_settings_that_do_not_go_together_are_named(tmp_path, overrides, parts):
+    with pytest.raises(UserError) as caught:
+        config.load(write(tmp_path, GOOD), overrides)
+    assert all(part in str(caught.value) for part in parts)
 
 
 @pytest.mark.parametrize("text", ["[1, 2]", "a: [", "", "just words", "\x00", "[" * 5000, "a: 2024-99-99"])

@@ -290,11 +290,35 @@ class GradientSettings(Group):
     )
 
 
+class WarmStartSettings(Group):
+    """A start for the models' rows of the head from single Worker calls on training questions."""
+
+    kind: Literal["none", "ridge", "sft"] = Field(
+        default="none", description="ridge regression of success, or supervised training on the best model"
+    )
+    questions: Positive | None = Field(default=None, description="how many each model answers; null: all")
+    samples: Positive = Field(default=1, description="answers of each model to each question")
+    temperature: float = Field(default=0.1, gt=0, description="ridge: the lead in success that is one logit")
+    labels: Literal["majority", "mean"] = Field(
+        default="majority", description="sft: a model is right by most of its answers, or as often as it is"
+    )
+    learning_rate: float = Field(default=1e-6, gt=0, description="sft: Adam's; the paper's")
+    batch: Positive = Field(default=64, description="sft: questions per step; the paper's")
+    steps: Positive = Field(default=1000, description="sft: the paper does not say")
+
+    def calls(self, models: int, train: int) -> int:
+        """How many calls it takes."""
+        return 0 if self.kind == "none" else models * (self.questions or train) * self.samples
+
+
 class LearningSettings(Group):
     """How the vector is learned; the paper's way is `sep_cma_es` (trinity.md section 6)."""
 
-    learner: Literal["sep_cma_es", "isotropic_es", "open_es", "random_search", "reinforce", "grpo"] = "sep_cma_es"
-    generations: Positive = 60
+    learner: Literal["sep_cma_es", "isotropic_es", "open_es", "random_search", "reinforce", "grpo"] = Field(
+        default="sep_cma_es",
+        description="all deploy their mean, but random_search the vector with the best (noisy) fitness so far",
+    )
+    generations: int = Field(default=60, ge=0, description="0 deploys the start")
     population: Annotated[int, Field(ge=4)] | None = Field(default=None, description="null: 4 + 3 ln n, rounded up")
     questions: Positive = Field(default=16, description="training questions per generation")
     repeats: Positive = 1
@@ -309,14 +333,31 @@ class LearningSettings(Group):
     repairs: RepairSettings = RepairSettings()
     search: SearchSettings = SearchSettings()
     gradient: GradientSettings = GradientSettings()
+    warm_start: WarmStartSettings = WarmStartSettings()
     fitness: FitnessSettings = FitnessSettings()
 
     @model_validator(mode="after")
-    def _active_is_of_the_repaired_strategy(self) -> "LearningSettings":
+    def _fits_the_learner(self) -> "LearningSettings":
         repaired = self.repairs.model_copy(update={"std_min": 0.0}) == RepairSettings(std_min=0.0)
         if self.active and (self.learner != "sep_cma_es" or not repaired):
             raise ValueError("learning.active needs learner: sep_cma_es with every switch of learning.repairs on")
+        if self.by_gradient and self.fitness != FitnessSettings():
+            raise ValueError(
+                f"learning.fitness weighs candidates, but learning.learner: {self.learner} weighs episodes, by their "
+                "reward alone; leave it at its default"
+            )
+        if self.learner == "open_es" and self.population and self.population % 2:
+            raise ValueError(
+                f"learning.population: open_es draws pairs, expected an even number, got {self.population}"
+            )
+        if not self.generations and self.warm_start.kind == "none":
+            raise ValueError("learning.generations: 0 deploys the start, so learning.warm_start must make one")
         return self
+
+    @property
+    def by_gradient(self) -> bool:
+        """Whether the learner follows the gradient of its choices' log-probability."""
+        return self.learner in ("reinforce", "grpo")
 
     @property
     def sharing(self) -> Sharing:
@@ -390,10 +431,23 @@ class Settings(Group):
             raise ValueError(
                 f"readout.k: {self.readout.k} directions need more than tasks.train: {self.tasks.train} questions"
             )
-        if self.learning.questions > self.tasks.train:
-            raise ValueError(
-                f"learning.questions: {self.learning.questions} is more than tasks.train: {self.tasks.train}"
-            )
+        for name, count in (
+            ("questions", self.learning.questions),
+            ("warm_start.questions", self.learning.warm_start.questions or 0),
+        ):
+            if count > self.tasks.train:
+                raise ValueError(f"learning.{name}: {count} is more than tasks.train: {self.tasks.train}")
+        if self.learning.warm_start.kind != "none" and self.head.kind != "linear":
+            raise ValueError(f"learning.warm_start fits rows of head.kind: linear, got {self.head.kind}")
+        if self.learning.by_gradient:
+            needs = {
+                "svf.preset: none": self.svf.preset == "none",
+                "head.kind: linear or block_diagonal": self.head.kind in ("linear", "block_diagonal"),
+                "policy.train: sample": self.policy.train == "sample",
+            }
+            missing = [need for need, met in needs.items() if not met]
+            if missing:
+                raise ValueError(f"learning.learner: {self.learning.learner} needs {', '.join(missing)}")
         return self
 
 

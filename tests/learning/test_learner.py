@@ -174,6 +174,6 @@ def test_the_isotropic_control_adapts_its_step_size_and_nothing_else():
     assert learner.c_mu == 0
 
 
-def test_an_odd_population_of_pairs_is_raised_by_one():
-    assert make("open_es", population=7).population == 8
-    assert make("sep_cma_es", population=7).population == 7
+def test_a_population_of_pairs_is_rounded_up_to_even():
+    assert build(LearningSettings(), N).population == 11
+    assert build(LearningSettings(learner="open_es"), N).population == 12

@@ -1,4 +1,4 @@
-"""The strategy's state after every generation, by orbax; the state and the generation are the whole checkpoint."""
+"""The learner's state after every generation, by orbax; the state and the generation are the whole checkpoint."""
 
 import logging
 from pathlib import Path
@@ -24,6 +24,11 @@ class Checkpoints:
         options = ocp.CheckpointManagerOptions(max_to_keep=2, enable_async_checkpointing=False)
         self._path = path
         self._manager = ocp.CheckpointManager(path.resolve(), options=options)
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing was saved yet, not even the start."""
+        return self._manager.latest_step() is None
 
     def save(self, generations: int, state: Any) -> None:
         """Complete on disk when this returns; a process killed before that leaves the previous one.

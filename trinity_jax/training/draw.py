@@ -44,14 +44,13 @@ def generation_keys(
 ) -> list[EpisodeKey]:
     """The episodes of one generation, candidate by candidate.
 
-    Under common random numbers every candidate plays the same questions with the same ``repeat`` numbers, hence the
-    same keys and shareable calls. Otherwise (the authors' way) each draws its own, and its own repeat numbers keep its
-    calls apart from the others'.
+    Where questions are shared every candidate plays the same ones with the same ``repeat`` numbers, hence shareable
+    calls (and, under common random numbers, the same keys). Otherwise (the authors' way) each draws its own, and its
+    own repeat numbers keep its calls apart from the others'.
     """
-    common = draw_questions(key, kinds, settings.questions)
+    common, own = draw_questions(key, kinds, settings.questions), settings.sharing.own_questions
     keys = []
     for candidate in range(population):
-        own = not settings.common_random_numbers
         drawn = draw_questions(jax.random.fold_in(key, candidate), kinds, settings.questions) if own else common
         first = candidate * settings.repeats if own else 0
         keys += [

@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 import jax
 import numpy as np
-from evosax.algorithms.distribution_based.sep_cma_es import State
 from jaxtyping import PRNGKeyArray
 from rich.console import Console
 
@@ -22,7 +21,9 @@ from trinity_jax.training import alarms, metrics
 from trinity_jax.training.checkpoint import Checkpoints
 from trinity_jax.training.display import Display
 from trinity_jax.training.draw import generation_keys
+from trinity_jax.training.experience import relive
 from trinity_jax.training.rig import Rig
+from trinity_jax.training.warm_start import warm_vector
 
 # Numbers that stand in for the generation in keys and journal where no generation is played.
 VALIDATION, HELD_OUT = 1_000_000, 2_000_000
@@ -32,15 +33,20 @@ _STRATEGY, _QUESTIONS = 4_000_000, 5_000_000
 
 
 def evolve(rig: Rig, runner: asyncio.Runner, console: Console) -> np.ndarray:
-    """Run all generations that are not done yet; returns the mean of the last distribution, [n].
+    """Run all generations that are not done yet; returns the vector to deploy, [n].
 
     Resuming is replaying: population and questions of a generation follow from seed and generation, decisions and
     replies are read from the journal, the state comes from the checkpoint.
     """
-    strategy, generations = rig.model.strategy, rig.settings.learning.generations
+    learner, learning = rig.model.learner, rig.settings.learning
+    generations = learning.generations
     root = jax.random.fold_in(jax.random.key(rig.settings.seed), _STRATEGY)
     checkpoints = Checkpoints(rig.folder.checkpoints)
-    done, state = checkpoints.latest(strategy.init(jax.random.fold_in(root, generations)))
+    start_key = jax.random.fold_in(root, generations)
+    if learning.warm_start.kind != "none" and checkpoints.empty:
+        # Kept, so that a resumed run does not depend on the last bits of a second fit.
+        checkpoints.save(0, learner.init(start_key, runner.run(warm_vector(rig))))
+    done, state = checkpoints.latest(learner.init(start_key))
     rig.folder.cut_metrics(done)
     if done:
         console.print(f"resuming after generation {done - 1}")
@@ -54,21 +60,22 @@ def evolve(rig: Rig, runner: asyncio.Runner, console: Console) -> np.ndarray:
                 display.generation(line, rig.pool.ledger.calls, rig.pool.ledger.spent)
     finally:
         checkpoints.close()
-    return np.asarray(strategy.mean(state))
+    return np.asarray(learner.mean(state))
 
 
 def _generation(
-    rig: Rig, runner: asyncio.Runner, state: State, generation: int, key: PRNGKeyArray
-) -> tuple[State, dict[str, Any]]:
-    """One generation: the state after it, and its line of metrics.jsonl."""
-    settings, strategy, train = rig.settings, rig.model.strategy, rig.model.tasks.train
+    rig: Rig, runner: asyncio.Runner, state: Any, generation: int, key: PRNGKeyArray
+) -> tuple[Any, dict[str, Any]]:
+    """One generation: the learner's state after it, and its line of metrics.jsonl."""
+    settings, model = rig.settings, rig.model
+    learner, train = model.learner, model.tasks.train
     learning, where, clock = settings.learning, f"generation {generation}", _Clock()
-    ask_key, tell_key = jax.random.split(key)
-    X, state = strategy.ask(state, ask_key)
+    ask_key, tell_key, noise_key = jax.random.split(key, 3)
+    X, state = learner.ask(state, ask_key)
     candidates = np.asarray(X)
     if not np.isfinite(candidates).all():
-        raise UserError(f"{where}: the strategy proposed NaN; lower learning.sigma0")
-    rig.population.load(candidates)
+        raise UserError(f"{where}: the learner proposed NaN; lower learning.sigma0 or learning.gradient.learning_rate")
+    rig.population.load(candidates, noise_key, shared=not learner.sharing.own_keys)
     clock.mark("ask")
 
     scope = where if settings.journal.reuse == "generation" else "run"
@@ -76,15 +83,18 @@ def _generation(
     before = rig.pool.journal.totals(scope) if scope == "run" else None
     encoded, decided = rig.population.distinct_transcripts, rig.population.seconds
     draw_key = jax.random.fold_in(jax.random.fold_in(jax.random.key(settings.seed), _QUESTIONS), generation)
-    keys = generation_keys(draw_key, learning, [q.kind for q in train], generation, strategy.population)
+    keys = generation_keys(draw_key, learning, [q.kind for q in train], generation, learner.population)
     results = runner.run(play(rig, keys, train, scope, settings.policy.train, generation))
     alarms.stop_on_failures(results, settings.training.max_failed_share, where)
     clock.mark("rollout")
 
-    outcomes = metrics.outcomes(results, strategy.population, len(settings.pool.names))
+    outcomes = metrics.outcomes(results, learner.population, len(settings.pool.names))
     scores = fitness(learning.fitness, *outcomes, settings.episode.max_calls)
-    state = strategy.tell(state, X, scores, tell_key)
-    mean = np.asarray(strategy.mean(state))
+    seen = None
+    if learner.needs_trace:
+        seen = relive(results, learner.population, model.router, model.encoder, rig.readout, settings.episode)
+    state = learner.tell(state, X, scores, tell_key, seen)
+    mean = np.asarray(learner.mean(state))
     clock.mark("tell")
 
     last = generation == learning.generations - 1
@@ -100,9 +110,9 @@ def _generation(
         "fitness_best": metrics.finite(np.fmax.reduce(scores)),
         "reward_mean": metrics.finite(known_mean(outcomes.rewards)),
         "validation_accuracy": metrics.finite(known_mean(metrics.rewards(validated))),
-        "sigma": metrics.finite(float(strategy.sigma(state))),
+        "sigma": metrics.finite(float(learner.sigma(state))),
         "mean_norm": metrics.finite(float(np.linalg.norm(mean))),
-        "diagonal_spread": metrics.finite(float(strategy.diagonal_spread(state))),
+        "diagonal_spread": metrics.finite(float(learner.diagonal_spread(state))),
         **metrics.choice_shares(results, train, settings.pool.names),
         **metrics.spent(rig.pool.journal.totals(scope), before, results),
         "validation_calls_without_sharing": metrics.asked(validated),

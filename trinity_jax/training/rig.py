@@ -1,9 +1,10 @@
-"""Everything a run needs, built from its settings in one place: questions, encoder, pool, read-out, strategy."""
+"""Everything a run needs, built from its settings in one place: questions, encoder, pool, read-out, learner."""
 
 import os
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import jax.numpy as jnp
 import numpy as np
@@ -23,18 +24,19 @@ from trinity_jax.encoder.checkpoint import load_checkpoint
 from trinity_jax.encoder.decoder import cut
 from trinity_jax.encoder.text import Router
 from trinity_jax.encoder.tokenizer import load_tokenizer
-from trinity_jax.episode.episode import start, step
+from trinity_jax.episode.episode import start
 from trinity_jax.episode.transcript import view
 from trinity_jax.errors import UserError
 from trinity_jax.evaluation.deciders import RandomPolicy
 from trinity_jax.evaluation.scores import episode_keys
-from trinity_jax.learning.strategy import Strategy
+from trinity_jax.learning.learner import Learner, build
 from trinity_jax.pool.journal import Journal
 from trinity_jax.pool.pool import Pool, build_pool
 from trinity_jax.pool.simulated import SimulatedModel, SimulatedQuestion
 from trinity_jax.rollout.batcher import Batcher
 from trinity_jax.rollout.engine import EpisodeResult, rollout
 from trinity_jax.tasks.jsonl import Tasks, load_tasks
+from trinity_jax.training.experience import log_probability, states_of
 from trinity_jax.training.folder import RunFolder
 
 WARM_UP, WARM_UP_SCOPE = 3_000_000, "warm-up"
@@ -43,7 +45,7 @@ WARM_UP, WARM_UP_SCOPE = 3_000_000, "warm-up"
 
 @dataclass(frozen=True)
 class Model:
-    """What is trained, without anything that costs a call: questions, encoder, vector layout, strategy.
+    """What is trained, without anything that costs a call: questions, encoder, vector layout, learner.
 
     Attributes:
         checkpoint: hash of the encoder's weights.
@@ -56,7 +58,7 @@ class Model:
     encoder: TranscriptEncoder
     head: Head
     layout: Layout
-    strategy: Strategy
+    learner: Learner
 
 
 @dataclass(frozen=True)
@@ -100,9 +102,9 @@ def build_model(settings: Settings) -> Model:
     if settings.readout.kind == "whitened" and settings.readout.k > width:
         raise UserError(f"readout.k: this encoder's states have {width} directions, got {settings.readout.k}")
     head, layout = layouts.plan(sizes, settings.svf.scale, settings.head, settings.readout, width, names)
-    strategy = Strategy(settings.learning, layout.size)
-    encoder = TranscriptEncoder(decoder, settings.svf, settings.encoder, strategy.population)
-    return Model(tasks, checkpoint, router, encoder, head, layout, strategy)
+    learner = build(settings.learning, layout.size, partial(log_probability, layout, head))
+    encoder = TranscriptEncoder(decoder, settings.svf, settings.encoder, learner.population)
+    return Model(tasks, checkpoint, router, encoder, head, layout, learner)
 
 
 @asynccontextmanager
@@ -116,7 +118,7 @@ async def rigged(settings: Settings, folder: RunFolder, model: Model) -> AsyncIt
         pool = await _open_pool(settings, folder, model.tasks, stack)
         readout = await _readout(settings, folder, model, pool)
         population = PopulationEncoder(model.encoder, model.layout, model.head, readout, settings.seed)
-        shared_keys = settings.learning.common_random_numbers
+        shared_keys = not model.learner.sharing.own_keys
         batcher = Batcher(population, model.router, settings.episode, pool.journal, shared_keys)
         stack.callback(batcher.close)
         yield Rig(settings, folder, model, pool, readout, population, batcher)
@@ -177,8 +179,4 @@ def _finite(array: np.ndarray) -> bool:
 
 def _texts(result: EpisodeResult, settings: Settings) -> list[str]:
     """What a coordinator would have read at each turn of a finished episode."""
-    state, texts = start(result.state.prompt), []
-    for turn in result.state.turns:
-        texts.append(view(state, settings.episode.transcript))
-        state = step(state, turn.model, turn.role, turn.text, settings.episode)
-    return texts or [view(state, settings.episode.transcript)]
+    return [view(state, settings.episode.transcript) for state in states_of(result, settings.episode)]

@@ -24,7 +24,9 @@ from trinity_jax.tasks.question import Question
 from trinity_jax.training.alarms import stop_on_failures
 from trinity_jax.training.folder import RunFolder
 from trinity_jax.training.loop import HELD_OUT, evolve, play
+from trinity_jax.training.metrics import finite
 from trinity_jax.training.rig import WARM_UP_SCOPE, Rig, build_model, rigged
+from trinity_jax.training.warm_start import PROBES_SCOPE
 
 _TRANSCRIPTS = 24
 
@@ -41,7 +43,7 @@ def train(settings: Settings, run_dir: Path, *, resume: bool, console: Console) 
     model = build_model(settings)
     if not resume:
         folder = RunFolder.begin(run_dir, settings)
-    console.print(f"run folder {escape(str(run_dir))}, n = {model.layout.size}, population {model.strategy.population}")
+    console.print(f"run folder {escape(str(run_dir))}, n = {model.layout.size}, population {model.learner.population}")
     with asyncio.Runner() as runner:
         context = rigged(settings, folder, model)
         try:
@@ -74,7 +76,7 @@ def _abandon_unpaid(folder: RunFolder) -> None:
 
 def _finish(rig: Rig, runner: asyncio.Runner, mean: np.ndarray, console: Console) -> dict[str, Any]:
     """Held-out episodes of the mean, the baselines beside it, the coordinator folder, episodes to read."""
-    settings, tasks, strategy = rig.settings, rig.model.tasks, rig.model.strategy
+    settings, tasks, learner = rig.settings, rig.model.tasks, rig.model.learner
     learning = settings.learning
     rig.population.load(mean[None])
     keys = episode_keys(len(tasks.test), settings.evaluation.repeats, generation=HELD_OUT)
@@ -84,7 +86,8 @@ def _finish(rig: Rig, runner: asyncio.Runner, mean: np.ndarray, console: Console
     model = rig.model
     save_coordinator(rig.folder.coordinator, settings, model.checkpoint, model.layout, model.head, rig.readout, mean)
     rig.folder.write_transcripts(_transcripts(results, tasks.test, settings.pool.names))
-    episodes = learning.generations * strategy.population * learning.questions * learning.repeats
+    episodes = learning.generations * learner.population * learning.questions * learning.repeats
+    episodes += learning.warm_start.calls(len(settings.pool.names), len(tasks.train))
     comparison = runner.run(compare(results, tasks.train, tasks.test, rig.pool, settings, search_episodes=episodes))
     if rig.pool.counters.refused:
         raise UserError("evaluation: the budget is spent; all results are kept: raise the cap and add --resume")
@@ -94,18 +97,19 @@ def _finish(rig: Rig, runner: asyncio.Runner, mean: np.ndarray, console: Console
     console.print(escape(summary["verdict"]), highlight=False)
     return summary | {
         "calls": rig.pool.ledger.calls,
-        # A resumed run's process has asked for a part only; the rest stands in metrics.jsonl and, of the warm-up (which
-        # has nothing to share), in the journal.
+        # A resumed run's process has asked for a part only; the rest stands in metrics.jsonl and, of warm-up and probes
+        # (which have nothing to share), in the journal.
         "calls_without_sharing": rig.folder.total("calls_without_sharing")
         + rig.folder.total("validation_calls_without_sharing")
         + rig.pool.journal.totals(WARM_UP_SCOPE).calls
+        + rig.pool.journal.totals(PROBES_SCOPE).calls
         + (rig.pool.counters.asked - asked),
         "cost": rig.pool.ledger.spent,
         "distinct_transcripts": rig.population.distinct_transcripts,
         "transcripts_cut": rig.model.router.cuts,
         "compilations": rig.population.compilations,
         "n": rig.model.layout.size,
-        "c_mu_times_generations": strategy.c_mu * learning.generations,
+        "c_mu_times_generations": finite(learner.c_mu * learning.generations),
         "wrong_concentration": settings.pool.wrong_concentration if settings.pool.simulated else None,
     }
 

@@ -1,0 +1,68 @@
+"""A start for the head from single Worker calls of every model on training questions."""
+
+import asyncio
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from trinity_jax.coordinator.layout import BIAS, HEAD, Layout
+from trinity_jax.coordinator.readout import coordinates
+from trinity_jax.episode.episode import start
+from trinity_jax.episode.transcript import view
+from trinity_jax.evaluation.baselines import worker_samples
+from trinity_jax.evaluation.scores import from_results
+from trinity_jax.learning import probes
+from trinity_jax.training.alarms import stop_on_failures
+from trinity_jax.training.draw import draw_questions
+from trinity_jax.training.rig import Rig
+
+PROBES_SCOPE = "probes"
+"""Of the probes' calls in the journal: a resumed run finds its own there, and nothing else does."""
+
+_PROBES = 6_000_000  # branch of the run's root key, beside those in training.loop
+
+
+async def warm_vector(rig: Rig) -> Float[np.ndarray, " n"]:
+    """The vector to begin with: fitted rows for the models, zeros (no preference) for the roles.
+
+    Raises:
+        UserError: too many probes failed.
+    """
+    settings, model = rig.settings, rig.model
+    chosen, names = settings.learning.warm_start, settings.pool.names
+    key = jax.random.fold_in(jax.random.key(settings.seed), _PROBES)
+    kinds = [question.kind for question in model.tasks.train]
+    drawn = draw_questions(jax.random.fold_in(key, 0), kinds, chosen.questions or len(kinds))
+    questions = [model.tasks.train[index] for index in drawn]
+    samples = await asyncio.gather(
+        *(
+            worker_samples(index, questions, chosen.samples, rig.pool, settings.episode, PROBES_SCOPE)
+            for index in range(len(names))
+        )
+    )
+    stop_on_failures([one for each in samples for one in each], settings.training.max_failed_share, "warm start")
+    rewards = np.stack([from_results("", each).rewards for each in samples], axis=1)
+    texts = [model.router.ids(view(start(q.prompt), settings.episode.transcript)) for q in questions]
+    z = coordinates(rig.readout, jnp.asarray(model.encoder.states(texts)))
+    bias = BIAS in model.layout.names
+    if chosen.kind == "ridge":
+        rows = probes.ridge(z, rewards, chosen.temperature, bias).rows
+    else:
+        targets = probes.labels(rewards, chosen.labels == "majority")
+        training = (chosen.learning_rate, chosen.batch, chosen.steps)
+        rows = probes.sft(jax.random.fold_in(key, 1), z, targets, *training, bias=bias)
+    return model_rows(model.layout, rows)
+
+
+def model_rows(layout: Layout, rows: probes.Rows) -> Float[np.ndarray, " n"]:
+    """A vector of zeros but for the models' rows of a linear head and, where there is one, the bias."""
+    vector = np.zeros(layout.size)
+    for name, values in ((HEAD, rows.weights), (BIAS, rows.bias)):
+        # Rows stand in head order, models first.
+        offset = next((block.offset for block in layout.blocks if block.name == name), None)
+        if offset is not None:
+            flat = np.asarray(values, np.float64).ravel()
+            vector[offset : offset + flat.size] = flat
+    return vector
