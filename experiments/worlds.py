@@ -75,16 +75,11 @@ def build_ground(settings: WorldSettings, pool_size: int, progress: Progress | N
     """
     root = jax.random.key(settings.seed)
     if settings.states == "encoder":
-        tasks = load_tasks(
-            TaskSettings(
-                mix=settings.mix, train=settings.train, validation=1, test=settings.held_out, seed=settings.seed
-            )
-        )
-        questions = (*tasks.train, *tasks.test)
-        kinds = tuple(question.kind for question in questions)
-        texts = [text for question in questions for text in transcripts(question, settings)]
+        asked = questions(settings)
+        kinds = tuple(question.kind for question in asked)
+        texts = [text for question in asked for text in transcripts(question, settings)]
         h = _encoded(settings.encoder, texts, pool_size, progress)
-        states: Drifting | Table = Table(jnp.asarray(h.reshape(len(questions), -1, h.shape[-1])))
+        states: Drifting | Table = Table(jnp.asarray(h.reshape(len(asked), -1, h.shape[-1])))
     else:
         names = [task.kind for task in settings.mix]
         # Each set begins with the first kind, so that both are as even as they can be.
@@ -174,6 +169,14 @@ def coordinator(head: HeadSettings, readout: ReadoutSettings, width: int, models
 
     noisy = (lambda key: lambda vector, z: logits(vector, z, key)) if built.noisy else None
     return Coordinator(built, layout, logits, noisy)
+
+
+def questions(settings: WorldSettings) -> tuple[Question, ...]:
+    """The generated questions of an encoder's world, training questions first."""
+    tasks = load_tasks(
+        TaskSettings(mix=settings.mix, train=settings.train, validation=1, test=settings.held_out, seed=settings.seed)
+    )
+    return *tasks.train, *tasks.test
 
 
 def transcripts(question: Question, settings: WorldSettings) -> list[str]:
