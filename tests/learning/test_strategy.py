@@ -80,8 +80,8 @@ def test_same_populations_same_path_as_cmaes():
         moved = np.abs(theirs.mean - 3.0).max()
         assert moved > 0.1
         np.testing.assert_allclose(strategy.mean(state), theirs.mean, atol=1e-9)
-        np.testing.assert_allclose(strategy.sigma(state), theirs._sigma, rtol=1e-6)
-        np.testing.assert_allclose(state.C, theirs._C, rtol=1e-5)
+        np.testing.assert_allclose(strategy.sigma(state), theirs._sigma, rtol=1e-9)
+        np.testing.assert_allclose(state.C, theirs._C, rtol=1e-9)
         assert np.std(theirs._C) > 0.01
 
 

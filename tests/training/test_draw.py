@@ -1,6 +1,7 @@
 from collections import Counter
 
 import jax
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -42,3 +43,14 @@ def test_own_questions_keep_calls_apart():
     assert len({tuple(key.question for key in keys if key.candidate == p) for p in range(5)}) > 1
     repeats = [{key.repeat for key in keys if key.candidate == p} for p in range(5)]
     assert all(not a & b for i, a in enumerate(repeats) for b in repeats[:i])
+
+
+@pytest.mark.parametrize("learner", ["reinforce", "grpo"])
+def test_what_candidates_that_are_one_vector_play(learner):
+    learning = LearningSettings(learner=learner, questions=4, repeats=2)
+    keys = generation_keys(jax.random.key(0), learning, ["a"] * 30, generation=0, population=3)
+    played = [{key[2:] for key in keys if key.candidate == p} for p in range(3)]
+    if learner == "grpo":  # the same questions and calls, so that episodes of one question can be compared
+        assert played[0] == played[1] == played[2]
+    else:
+        assert not played[0] & played[1]

@@ -1,6 +1,7 @@
 """Whole runs with every learner and start: they end, go on where they were stopped, and read what was seen."""
 
 import json
+import shutil
 import sqlite3
 from contextlib import closing
 
@@ -18,7 +19,14 @@ from trinity_jax.training import loop
 from trinity_jax.training.experience import log_probability
 from trinity_jax.training.train import train
 
-QUICK = {"evaluation__fixed_policy": False, "tasks__validation": 3, "tasks__test": 3, "svf": {"preset": "none"}}
+QUICK = {
+    "encoder__buckets": [1024],
+    "svf": {"preset": "none"},
+    "tasks__validation": 3,
+    "tasks__test": 3,
+    "evaluation__fixed_policy": False,
+    "training": {"validate_every": 9},
+}
 RIDGE = {"kind": "ridge", "questions": 6, "samples": 2}
 LEARNERS = {
     "reinforce": {"learner": "reinforce", "gradient": {"learning_rate": 0.1}},
@@ -58,31 +66,40 @@ def calls_of(folder, scope=""):
 
 
 @pytest.mark.parametrize("name", LEARNERS)
-def test_a_stopped_run_goes_on_to_the_same_vector(encoder, tmp_path, name):
-    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
-    settings = settings_of(encoder, LEARNERS[name])
-    summary = run(whole, settings)
-    assert vector(whole).any()
-    lines = lines_of(whole)
+def test_a_run_taken_up_after_its_first_generation_ends_at_the_same_vector(encoder, tmp_path, name):
+    settings, folder, again = settings_of(encoder, LEARNERS[name]), tmp_path / "run", tmp_path / "again"
+    summary = run(folder, settings)
+    assert vector(folder).any()
+    lines, adapts = lines_of(folder), name in ("active", "warm")
     assert (lines[0]["sigma"] is None) == (name in ("reinforce", "grpo", "random_search"))
-    assert (lines[0]["diagonal_spread"] is None) == (name not in ("active", "warm"))
-    assert (summary["c_mu_times_generations"] is None) == (name not in ("active", "warm"))
-    # In the second generation.
-    before = calls_of(whole, "probes") + lines[0]["calls"]
-    with pytest.raises(UserError, match="generation 1: budget"):
-        run(stopped, settings_of(encoder, LEARNERS[name], budget={"calls": before + 2}))
-    again = run(stopped, settings, resume=True)
-    np.testing.assert_array_equal(vector(stopped), vector(whole))
-    assert calls_of(stopped) == calls_of(whole) == summary["calls"]
-    assert again["calls_without_sharing"] == summary["calls_without_sharing"]
+    assert (lines[0]["diagonal_spread"] is None) == (not adapts)
+    assert (summary["c_mu_times_generations"] is None) == (not adapts)
     if name == "grpo":
         assert lines[0]["calls"] < lines[0]["calls_without_sharing"]
     if name == "reinforce":
         assert lines[0]["calls"] == lines[0]["calls_without_sharing"]
+    shutil.copytree(folder, again)
+    # Without any checkpoint the start has to be found anew.
+    shutil.rmtree(again / "checkpoints" / ("" if name == "warm" else "2"))
+    repeated = run(again, settings, resume=True)
+    np.testing.assert_array_equal(vector(again), vector(folder))
+    assert calls_of(again) == calls_of(folder) == summary["calls"]
+    assert repeated["calls_without_sharing"] == summary["calls_without_sharing"]
 
 
-@pytest.mark.parametrize("name", ["reinforce", "grpo"])
-def test_the_trace_is_what_was_decided(encoder, tmp_path, name, monkeypatch):
+def test_a_generation_stopped_on_its_way_ends_as_it_would_have(encoder, tmp_path):
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    settings = settings_of(encoder, LEARNERS["grpo"])
+    run(whole, settings)
+    cap = lines_of(whole)[0]["calls"] + 2
+    with pytest.raises(UserError, match="generation 1: budget"):
+        run(stopped, settings_of(encoder, LEARNERS["grpo"], budget={"calls": cap}))
+    run(stopped, settings, resume=True)
+    np.testing.assert_array_equal(vector(stopped), vector(whole))
+    assert calls_of(stopped) == calls_of(whole)
+
+
+def test_the_trace_is_what_was_decided(encoder, tmp_path, monkeypatch):
     seen, played = [], []
 
     def spied(results, *arguments):
@@ -93,9 +110,9 @@ def test_the_trace_is_what_was_decided(encoder, tmp_path, name, monkeypatch):
     original = loop.relive
     monkeypatch.setattr(loop, "relive", spied)
     rigs = []
-    generation = loop._generation
-    monkeypatch.setattr(loop, "_generation", lambda rig, *rest: rigs.append(rig) or generation(rig, *rest))
-    learning = LEARNERS[name] | {"gradient": {"learning_rate": 0.5}, "questions": 6}
+    one_generation = loop._generation
+    monkeypatch.setattr(loop, "_generation", lambda rig, *rest: rigs.append(rig) or one_generation(rig, *rest))
+    learning = LEARNERS["grpo"] | {"gradient": {"learning_rate": 0.5}, "questions": 6}
     run(tmp_path / "run", settings_of(encoder, learning, episode={"max_calls": 4, "transcript": "full"}))
 
     model = rigs[0].model
@@ -122,14 +139,13 @@ def test_the_trace_is_what_was_decided(encoder, tmp_path, name, monkeypatch):
             assert float(seen[generation].rewards[place]) == result.reward
     assert forced
     assert unheard
-    if name == "grpo":  # one question, many choices of it
-        first = [result.decisions[0] for result in played[0] if result.key[2:] == played[0][0].key[2:]]
-        assert len(first) == 4
-        assert len({(one.model, one.role) for one in first}) > 1
+    # One question, four episodes of it, and each with luck of its own.
+    first = [result.decisions[0] for result in played[0] if result.key[2:] == played[0][0].key[2:]]
+    assert len(first) == 4
+    assert len({(one.model, one.role) for one in first}) > 1
 
 
-@pytest.mark.parametrize("kind", ["ridge", "sft"])
-@pytest.mark.parametrize("readout", ["raw", "whitened"])
+@pytest.mark.parametrize(("kind", "readout"), [("ridge", "raw"), ("sft", "whitened")])
 def test_without_generations_the_start_is_deployed(encoder, tmp_path, kind, readout):
     warm = RIDGE | {"kind": kind, "learning_rate": 0.01, "steps": 50}
     settings = settings_of(encoder, {"generations": 0, "warm_start": warm}, readout={"kind": readout, "k": 4})

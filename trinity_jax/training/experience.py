@@ -79,17 +79,17 @@ def relive(
     model, role = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
     roles = np.ones((*shape, len(ROLES)), bool)
     model_counts, role_counts = np.zeros(shape, bool), np.zeros(shape, bool)
-    places, texts = [], []
+    places, seen = [], []
     for episode, result in enumerate(results):
         for turn, (state, decision) in enumerate(zip(states_of(result, settings), result.decisions, strict=True)):
             place = (*divmod(episode, shape[1]), turn)
             places.append(place)
-            texts.append(router.ids(view(state, settings.transcript)))
+            seen.append(router.ids(view(state, settings.transcript)))
             model[place], role[place] = decision.model, ROLES.index(decision.role)
             roles[place] = allowed_roles(state, settings.verifier_needs_response)
             model_counts[place] = not ends_without_call(state, role_for(state, decision.role))
             role_counts[place] = state.forced_role is None
-    read = np.asarray(coordinates(readout, jnp.asarray(encoder.states(texts))))
+    read = np.asarray(coordinates(readout, jnp.asarray(encoder.states(seen))))
     z = np.zeros((*shape, read.shape[1]), np.float32)
     z[tuple(np.array(places).T)] = read
     rewards = np.array([np.nan if r.reward is None else r.reward for r in results], np.float32)
