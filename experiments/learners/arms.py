@@ -39,7 +39,7 @@ class Arm(NamedTuple):
         rule: of the deployed vector.
         n: length of the vector.
         adapted: c_mu times generations; NaN where nothing adapts.
-        episodes: played by each point of the course; without a course, how many single calls were made.
+        episodes: played by the end of each generation; without a course, how many single calls were made.
         runs: one for every seed.
     """
 
@@ -58,6 +58,14 @@ class Arm(NamedTuple):
     def success(self) -> Float[np.ndarray, " R"]:
         """Exact held-out success of every run, as deployed."""
         return self.runs.held_out[:, 0 if self.rule == "sample" else 1]
+
+    @property
+    def calls(self) -> Float[np.ndarray, "R G"]:
+        """Calls made by the end of each generation, those before the first included."""
+        if self.runs.course is None:
+            return self.runs.calls[:, None]
+        made = np.cumsum(self.runs.course.made, axis=1)
+        return made + (self.runs.calls - made[:, -1])[:, None]
 
 
 class Ground(NamedTuple):

@@ -75,15 +75,13 @@ def _curves(arms: Sequence[Arm], ground: Ground) -> Figure:
 def _curve(ax: Axes, arm: Arm, axis: str, colour: Any) -> None:
     course = arm.runs.course
     if course is None:
-        found = over_seeds(arm.success)
-        ax.errorbar(
-            arm.runs.calls.mean(), found.mean, [[found.mean - found.low], [found.high - found.mean]],
-            fmt="o", color=colour, label=arm.name,
-        )  # fmt: skip
+        found, x = over_seeds(arm.success), arm.episodes[-1] if axis == "episodes" else arm.calls.mean()
+        ax.plot([x, x], [found.low, found.high], color=colour)
+        ax.plot(x, found.mean, "o", color=colour, label=arm.name)
         return
     values = np.asarray(course.sampled if arm.rule == "sample" else course.greedy)
     known = np.isfinite(values).all(axis=0)
-    x = arm.episodes if axis == "episodes" else np.cumsum(course.made, axis=1).mean(axis=0)
+    x = arm.episodes if axis == "episodes" else arm.calls.mean(axis=0)
     found = [over_seeds(values[:, number]) for number in np.flatnonzero(known)]
     ax.plot(x[known], [one.mean for one in found], color=colour, label=arm.name)
     ax.fill_between(

@@ -25,10 +25,11 @@ COMPILER = {"xla_backend_optimization_level": 1}
 
 
 class View(NamedTuple):
-    """The world in one kind of coordinates, and the head that reads them."""
+    """The world in one kind of coordinates, the head that reads them, and the calls that it took to fit them."""
 
     world: World
     coordinator: Coordinator
+    calls: int
 
 
 class Task(NamedTuple):
@@ -46,7 +47,7 @@ class Runs(NamedTuple):
     Attributes:
         train: exact success on the training questions, sampling and with the largest logits.
         held_out: the same on the held-out questions.
-        calls: that had to be made.
+        calls: that had to be made, those to fit the coordinates included.
         course: by generation; None for a start that single calls gave.
     """
 
@@ -93,7 +94,7 @@ class Player:
                 yield futures[number].result()[number]
 
     def _program(self, learning: LearningSettings, readout: Readout) -> Program:
-        (world, coordinator), rules = self._views[readout], self._rules
+        (world, coordinator, paid), rules = self._views[readout], self._rules
         logits, n = coordinator.logits, coordinator.layout.size
 
         def evolved(world: World, step: Float[Array, ""], key: PRNGKeyArray) -> tuple[Float[Array, " n"], Course]:
@@ -102,12 +103,12 @@ class Player:
 
         def fitted(step: float, key: PRNGKeyArray) -> Runs:
             vector = model_rows(coordinator.layout, rows(world, jnp.asarray(step), key))
-            calls = learning.warm_start.calls(world.skills.worker.shape[1], len(world.train))
+            calls = paid + learning.warm_start.calls(world.skills.worker.shape[1], len(world.train))
             return Runs(*self.worth[readout](jnp.asarray(vector, jnp.float32)), np.asarray(calls), None)
 
         def played(step: float, key: PRNGKeyArray) -> Runs:
             vector, course = program(world, jnp.asarray(step), key)
-            return Runs(*self.worth[readout](vector), course.made.sum(), course)
+            return Runs(*self.worth[readout](vector), paid + course.made.sum(), course)
 
         if learning.generations:
             build(learning, n, log_prob(world, rules, logits))  # evosax's part is kept, and must not be made in a trace

@@ -21,7 +21,7 @@ from trinity_jax.learning.learner import build
 from trinity_jax.world.evolve import Rules, World
 from trinity_jax.world.value import attainable
 
-TUNING, PUBLISHED, TUNED = range(3)
+TUNING, PUBLISHED, TUNED, COORDINATES = range(4)
 """Branches of the root key: no run is played twice."""
 
 
@@ -64,11 +64,14 @@ def run(settings: Settings, results: Results, console: Console) -> None:
 
 
 def _view(settings: Settings, world: World, kind: Readout) -> View:
-    readout = ReadoutSettings(kind=kind, k=settings.whitened)
-    seen = read(world, readout, settings.world.max_calls, jax.random.key(settings.seed)).world
-    width = seen.states.every(jnp.int32(0)).shape[-1]
+    # Fitted to first turns only, coordinates hardly see what later turns change, and so not whose turn it is.
+    readout = ReadoutSettings(kind=kind, k=settings.whitened, source="episodes")
+    seen = read(
+        world, readout, settings.world.max_calls, jax.random.fold_in(jax.random.key(settings.seed), COORDINATES)
+    )
+    width = seen.world.states.every(jnp.int32(0)).shape[-1]
     head = coordinator(HeadSettings(), readout, width, len(settings.pool.names))
-    return View(seen, head)
+    return View(seen.world, head, seen.calls)
 
 
 def _keys(root: PRNGKeyArray, branch: int, count: int) -> list[PRNGKeyArray]:
@@ -108,7 +111,8 @@ def _arm(
         episodes = each * (1 + np.arange(learning.generations))
         adapted = build(learning, n, lambda *_: jnp.zeros(())).c_mu * learning.generations
     else:
-        episodes, adapted = runs.calls[:1], np.nan
+        calls = learning.warm_start.calls(len(settings.pool.names), settings.world.train)
+        episodes, adapted = np.array([calls]), np.nan
     arm = Arm(name, version, task.readout, task.step, name_of(learning), rule, n, adapted, episodes, runs)
     console.print(f"{version} {name}: {show(over_seeds(arm.success))} ({task.readout}, {arm.step_name} {task.step:g})")
     return arm
@@ -160,7 +164,7 @@ def _curve_rows(arms: Sequence[Arm]) -> list[dict[str, Any]]:
     for arm in arms:
         if arm.runs.course is None:
             continue
-        calls = np.cumsum(arm.runs.course.made, axis=1).mean(axis=0)
+        calls = arm.calls.mean(axis=0)
         for number, episodes in enumerate(arm.episodes):
             at = {name: np.asarray(getattr(arm.runs.course, name))[:, number] for name in ("sampled", "greedy", "norm")}
             if np.isfinite(at["sampled"]).all():
