@@ -7,7 +7,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from experiments.study_settings import WorldSettings
 from trinity_jax.config import (
@@ -133,10 +133,23 @@ def read(world: World, settings: ReadoutSettings, max_calls: int, key: PRNGKeyAr
     visited, calls = [(int(q), 0) for q in world.train], 0
     if settings.source == "episodes":
         visited, calls = _uniform_episodes(world, max_calls, key)
-    question, history = jnp.asarray(visited).T
-    rows = jax.jit(jax.vmap(lambda q, s: world.states.every(q)[s]))(question, history)
-    readout = readouts.fit(settings.kind, settings.k, np.asarray(rows))
-    return Seen(world._replace(states=_coordinates(world.states, readout)), readout, calls)
+    readout = readouts.fit(settings.kind, settings.k, met(world, *np.asarray(visited).T))
+    return Seen(into(world, readout), readout, calls)
+
+
+def met(world: World, question: Int[np.ndarray, " B"], history: Int[np.ndarray, " B"]) -> Float[np.ndarray, "B k"]:
+    """The states of some (question, history)."""
+    return np.asarray(_met(world.states, jnp.asarray(question), jnp.asarray(history)))
+
+
+@jax.jit
+def _met(states: States, question: Int[Array, " B"], history: Int[Array, " B"]) -> Float[Array, "B k"]:
+    return jax.vmap(lambda q, s: states.every(q)[s])(question, history)
+
+
+def into(world: World, readout: Readout) -> World:
+    """The same world in other coordinates."""
+    return world._replace(states=_coordinates(world.states, readout))
 
 
 class Coordinator(NamedTuple):

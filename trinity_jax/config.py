@@ -90,9 +90,10 @@ class ReadoutSettings(Group):
     kind: Literal["raw", "centred", "whitened"] = "whitened"
     k: Positive = Field(default=8, description="for whitened: how many principal directions")
     bias: bool = Field(default=True, description="evolve a constant per output too (never with raw)")
-    source: Literal["questions", "episodes"] = Field(
+    source: Literal["questions", "episodes", "script"] = Field(
         default="questions",
-        description="states of the training questions, or of one uniform-policy episode each (costs calls)",
+        description="states of the training questions, or those met in one episode each (costs calls): with uniform "
+        "choices, or by a script of roles (Worker or Thinker, Verifier, Worker after a rejection) with random models",
     )
 
 
@@ -291,10 +292,13 @@ class GradientSettings(Group):
 
 
 class WarmStartSettings(Group):
-    """A start for the models' rows of the head from single Worker calls on training questions."""
+    """A start for the head: models' rows from single Worker calls on training questions, role rows from a script."""
 
     kind: Literal["none", "ridge", "sft"] = Field(
         default="none", description="ridge regression of success, or supervised training on the best model"
+    )
+    roles: Literal["none", "script"] = Field(
+        default="none", description="teach the role rows the script that readout.source: script has played"
     )
     questions: Positive | None = Field(default=None, description="how many each model answers; null: all")
     samples: Positive = Field(default=1, description="answers of each model to each question")

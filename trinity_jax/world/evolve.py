@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from trinity_jax.config import Sharing
 from trinity_jax.errors import UserError
@@ -176,7 +176,7 @@ def worth(
     logits: Logits,
     vector: Float[Array, " n"],
     questions: Int[Array, " M"],
-    sample: bool = True,
+    sample: bool | Bool[Array, ""] = True,
 ) -> Expected:
     """Exact reward and calls of a vector, by question."""
 
@@ -237,11 +237,11 @@ def evolve(
 
     def judged(state: Any) -> dict[str, Array]:
         vector = learner.mean(state)
-        sampled = worth(world, rules, logits, vector, world.held_out)
-        greedy = worth(world, rules, logits, vector, world.held_out, sample=False)
+        ways = jnp.array([True, False])
+        exact = jax.vmap(lambda sample: worth(world, rules, logits, vector, world.held_out, sample))(ways)
+        (sampled, greedy), (turns, _) = exact.reward.mean(axis=1), exact.calls.mean(axis=1)
         models, roles = _first(world, rules, logits, vector)
-        exact = {"sampled": sampled.reward, "greedy": greedy.reward, "turns": sampled.calls}
-        return {name: value.mean() for name, value in exact.items()} | {"first": models, "roles": roles}
+        return {"sampled": sampled, "greedy": greedy, "turns": turns, "first": models, "roles": roles}
 
     def unknown(state: Any) -> dict[str, Array]:
         return {name: jnp.full(value.shape, jnp.nan) for name, value in jax.eval_shape(judged, state).items()}

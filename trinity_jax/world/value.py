@@ -6,7 +6,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from trinity_jax.world.episode import THINKER, VERIFIER, WORKER
 from trinity_jax.world.histories import Event, Histories, Response, build, last_event
@@ -21,15 +21,19 @@ class Expected(NamedTuple):
 
 
 def probabilities(
-    logits: Float[Array, "S L+3"], histories: Histories, sample: bool = True, verifier_needs_response: bool = False
+    logits: Float[Array, "S L+3"],
+    histories: Histories,
+    sample: bool | Bool[Array, ""] = True,
+    verifier_needs_response: bool = False,
 ) -> tuple[Float[Array, "S L"], Float[Array, "S 3"]]:
     """Distributions over models and roles at each history; with ``sample`` False all weight is on the largest logit."""
     may = jnp.ones((len(logits), 3), bool)
     may = may.at[:, VERIFIER].set((histories.response != Response.NONE) | (not verifier_needs_response))
-    models, roles = logits[:, :-3], jnp.where(may, logits[:, -3:], -jnp.inf)
-    if sample:
-        return jax.nn.softmax(models), jax.nn.softmax(roles)
-    return tuple(jax.nn.one_hot(jnp.argmax(group, 1), group.shape[1]) for group in (models, roles))  # pyright: ignore[reportReturnType]
+
+    def chances(group: Float[Array, "S G"]) -> Float[Array, "S G"]:
+        return jnp.where(sample, jax.nn.softmax(group), jax.nn.one_hot(jnp.argmax(group, 1), group.shape[1]))
+
+    return chances(logits[:, :-3]), chances(jnp.where(may, logits[:, -3:], -jnp.inf))
 
 
 def expected(
@@ -62,21 +66,24 @@ def expected(
     accepts = jnp.where(right_now > 0, skills.accepts_right, skills.accepts_wrong)
     accepted = jnp.sum(models * accepts, 1)[:, None]
 
-    value = None  # [S, 3, 2]
-    for _ in range(max_calls):
-        if value is None:
-            on_right, on_wrong, on_reject = won[None], lost[None], ended
-            on_thought = jnp.broadcast_to(ended[:, None], (len(ended), 3, 2))
-        else:
-            on_right, on_wrong = value[histories.after[:, Event.RIGHT], 0], value[histories.after[:, Event.WRONG], 0]
-            on_reject, on_thought = value[histories.after[:, Event.REJECT], 0], value[histories.after[:, Event.THINKER]]
+    def before(on_right, on_wrong, on_thought, on_reject):
+        """Values [S, 3, 2] before a call, from those after it: [S, 2] each, on_thought [S, 3, 2]."""
         work = one_call + right[..., None] * on_right[:, None] + (1 - right[..., None]) * on_wrong[:, None]
         think = one_call + good[:, None] * on_thought[:, 2] + (1 - good[:, None]) * on_thought[:, 1]
         verify = one_call + accepted * ended + (1 - accepted) * on_reject
         verify = jnp.where((response == Response.NONE)[:, None], lost, verify)
         free = roles[:, [WORKER]] * work[:, 0] + roles[:, [THINKER]] * think + roles[:, [VERIFIER]] * verify
-        value = jnp.stack([free, work[:, 1], work[:, 2]], 1)
-    assert value is not None
+        return jnp.stack([free, work[:, 1], work[:, 2]], 1)
+
+    def earlier(value, _):
+        after = value[histories.after]  # [S, 4, 3, 2]
+        return before(
+            after[:, Event.RIGHT, 0], after[:, Event.WRONG, 0], after[:, Event.THINKER], after[:, Event.REJECT, 0]
+        ), None
+
+    every = jnp.zeros_like(ended)
+    last = before(every + won, every + lost, jnp.broadcast_to(ended[:, None], (len(ended), 3, 2)), ended)
+    value, _ = jax.lax.scan(earlier, last, length=max_calls - 1)
     return Expected(*value[0, 0])
 
 
