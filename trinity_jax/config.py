@@ -443,6 +443,13 @@ class Settings(Group):
                 raise ValueError(f"learning.{name}: {count} is more than tasks.train: {self.tasks.train}")
         if self.learning.warm_start.kind != "none" and self.head.kind != "linear":
             raise ValueError(f"learning.warm_start fits rows of head.kind: linear, got {self.head.kind}")
+        if self.learning.warm_start.roles == "script" and (
+            self.learning.warm_start.kind == "none" or self.readout.source != "script" or self.readout.kind == "raw"
+        ):
+            raise ValueError(
+                "learning.warm_start.roles: script needs a warm_start.kind, and readout.source: script with "
+                "readout.kind: centred or whitened"
+            )
         if self.learning.by_gradient:
             needs = {
                 "svf.preset: none": self.svf.preset == "none",

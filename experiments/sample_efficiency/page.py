@@ -55,8 +55,8 @@ def _head(settings: Settings, pools: list[PoolResult]) -> str:
         "Attainable is the best fixed tri-role policy of each kind minus the best single fixed one, both enumerated. "
         f"The yardstick is the number of calls that `{settings.reference}` pays for "
         f"({', '.join(f'{pool.name} {pool.budget:,.0f}' for pool in pools)}); it is judged by the better of sampled "
-        "and greedy choices at each point, every other recipe by its own rule. A recipe has reached a level when it first "
-        "gets there; later points may lie lower (see the curves)."
+        "and greedy choices at each point, every other recipe by its own rule. A recipe has reached a level when it "
+        "first gets there; later points may lie lower (see the curves)."
     )
 
 

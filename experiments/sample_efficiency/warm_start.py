@@ -17,15 +17,12 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from experiments.worlds import into, met
 from trinity_jax.config import ReadoutSettings, WarmStartSettings
 from trinity_jax.coordinator import readout as readouts
-from trinity_jax.learning.probes import ridge, sft
+from trinity_jax.learning.probes import ROLE_TRAINING, ridge, sft
 from trinity_jax.world.episode import THINKER, VERIFIER, WORKER, play
 from trinity_jax.world.evolve import World
 from trinity_jax.world.histories import Event
 
 _NEVER = -30.0  # a logit
-
-ROLE_RATE, ROLE_STEPS = 0.05, 300
-"""Adam's, for the role rows."""
 
 
 class Start(NamedTuple):
@@ -77,7 +74,7 @@ def warm_start(
     right = world.skills.worker[world.train][:, :, None]
     probes = jax.random.uniform(keys[1], (*right.shape[:2], settings.samples)) < right
     skilled = ridge(met(seen, train, np.zeros_like(train)), np.asarray(probes, float), settings.temperature).rows
-    roles = sft(keys[2], met(seen, question, at), chances[at], ROLE_RATE, 64, ROLE_STEPS)
+    roles = sft(keys[2], met(seen, question, at), chances[at], *ROLE_TRAINING)
     weights = np.concatenate([np.asarray(skilled.weights), np.asarray(roles.weights)])
     bias = np.concatenate([np.asarray(skilled.bias), np.asarray(roles.bias)]) if readout.bias else []
     return Start(

@@ -58,6 +58,26 @@ class RandomPolicy:
         return Decision(int(generator.integers(self.models)), roles[generator.integers(len(roles))])
 
 
+def script(state: EpisodeState) -> tuple[float, float, float]:
+    """Chances of the roles by rule: Worker or Thinker, a Verifier after a Worker, a Worker after a rejection."""
+    if not state.turns:
+        return (0.5, 0.5, 0.0)
+    return (0.0, 0.0, 1.0) if state.turns[-1].role is Role.WORKER else (1.0, 0.0, 0.0)
+
+
+@dataclass(frozen=True)
+class ScriptedPolicy:
+    """Roles by `script`, models uniform: episodes that meet the states of a sensible course."""
+
+    models: int
+    seed: int
+
+    async def decide(self, key: EpisodeKey, state: EpisodeState) -> Decision:
+        """A draw that depends on (seed, key, turn) only."""
+        generator = np.random.default_rng([word % 2**32 for word in (self.seed, *key, len(state.turns))])
+        return Decision(int(generator.integers(self.models)), ROLES[generator.choice(3, p=script(state))])
+
+
 @dataclass(frozen=True)
 class RoundRobin:
     """Models in turn; Worker and Verifier alternate. The model that starts is drawn from (question, repeat).

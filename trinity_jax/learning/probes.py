@@ -15,6 +15,10 @@ PENALTIES = np.logspace(-3, 5, 33)
 """Ridge penalties that are tried, in units of the coordinates' mean square times the number of answers of a model."""
 
 
+ROLE_TRAINING = (0.05, 64, 300)
+"""Learning rate, batch and steps of `sft` that teach the role rows a script; it is met well before the last step."""
+
+
 class Rows(NamedTuple):
     """The models' rows of a linear head and their biases; a bias of zeros where none was asked for."""
 

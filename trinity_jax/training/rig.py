@@ -27,7 +27,7 @@ from trinity_jax.encoder.tokenizer import load_tokenizer
 from trinity_jax.episode.episode import start
 from trinity_jax.episode.transcript import view
 from trinity_jax.errors import UserError
-from trinity_jax.evaluation.deciders import RandomPolicy
+from trinity_jax.evaluation.deciders import RandomPolicy, ScriptedPolicy
 from trinity_jax.evaluation.scores import episode_keys
 from trinity_jax.learning.learner import Learner, build
 from trinity_jax.pool.journal import Journal
@@ -142,13 +142,12 @@ async def _readout(settings: Settings, folder: RunFolder, model: Model, pool: Po
     if chosen.kind == "raw":
         readout = Readout()
     else:
-        texts = [view(start(q.prompt), settings.episode.transcript) for q in model.tasks.train]
-        if chosen.source == "episodes":
-            models = len(settings.pool.names)
-            policy = RandomPolicy(models, settings.seed, settings.episode.verifier_needs_response)
-            keys = episode_keys(len(model.tasks.train), 1, generation=WARM_UP)
-            results = await rollout(keys, model.tasks.train, policy, pool, settings.episode, WARM_UP_SCOPE)
-            texts = [text for result in results for text in _texts(result, settings)]
+        if chosen.source == "questions":
+            met = [start(q.prompt) for q in model.tasks.train]
+        else:
+            played = await warm_up(settings, model.tasks, pool)
+            met = [state for result in played for state in states_of(result, settings.episode)]
+        texts = [view(state, settings.episode.transcript) for state in met]
         states = model.encoder.states([model.router.ids(text) for text in texts])
         readout = readouts.fit(chosen.kind, chosen.k, states)
     arrays = {name: np.asarray(value) for name, value in readout._asdict().items() if value is not None}
@@ -177,6 +176,13 @@ def _finite(array: np.ndarray) -> bool:
     return bool(np.isfinite(array).all())
 
 
-def _texts(result: EpisodeResult, settings: Settings) -> list[str]:
-    """What a coordinator would have read at each turn of a finished episode."""
-    return [view(state, settings.episode.transcript) for state in states_of(result, settings.episode)]
+async def warm_up(settings: Settings, tasks: Tasks, pool: Pool) -> list[EpisodeResult]:
+    """The episodes that ``readout.source`` asks for, one a training question; the second time from the journal."""
+    models = len(settings.pool.names)
+    policy = (
+        ScriptedPolicy(models, settings.seed)
+        if settings.readout.source == "script"
+        else RandomPolicy(models, settings.seed, settings.episode.verifier_needs_response)
+    )
+    keys = episode_keys(len(tasks.train), 1, generation=WARM_UP)
+    return await rollout(keys, tasks.train, policy, pool, settings.episode, WARM_UP_SCOPE)

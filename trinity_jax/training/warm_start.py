@@ -1,22 +1,24 @@
-"""A start for the head from single Worker calls of every model on training questions."""
+"""A start for the head: models' rows from single Worker calls on training questions, role rows from a script."""
 
 import asyncio
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, PRNGKeyArray
 
 from trinity_jax.coordinator.layout import BIAS, HEAD, Layout
 from trinity_jax.coordinator.readout import coordinates
 from trinity_jax.episode.episode import start
 from trinity_jax.episode.transcript import view
 from trinity_jax.evaluation.baselines import worker_samples
+from trinity_jax.evaluation.deciders import script
 from trinity_jax.evaluation.scores import from_results
 from trinity_jax.learning import probes
 from trinity_jax.training.alarms import stop_on_failures
 from trinity_jax.training.draw import draw_questions
-from trinity_jax.training.rig import Rig
+from trinity_jax.training.experience import states_of
+from trinity_jax.training.rig import Rig, warm_up
 
 PROBES_SCOPE = "probes"
 """Of the probes' calls in the journal: a resumed run finds its own there, and nothing else does."""
@@ -25,7 +27,7 @@ _PROBES = 6_000_000  # branch of the run's root key, beside those in training.lo
 
 
 async def warm_vector(rig: Rig) -> Float[np.ndarray, " n"]:
-    """The vector to begin with: fitted rows for the models, zeros (no preference) for the roles.
+    """The vector to begin with: fitted rows for the models; for the roles the script, or zeros (no preference).
 
     Raises:
         UserError: too many probes failed.
@@ -53,11 +55,28 @@ async def warm_vector(rig: Rig) -> Float[np.ndarray, " n"]:
         targets = probes.labels(rewards, chosen.labels == "majority")
         training = (chosen.learning_rate, chosen.batch, chosen.steps)
         rows = probes.sft(jax.random.fold_in(key, 1), z, targets, *training, bias=bias)
+    if chosen.roles == "script":
+        rows = _with_roles(rows, await _script_rows(rig, jax.random.fold_in(key, 2), bias))
     return model_rows(model.layout, rows)
 
 
+async def _script_rows(rig: Rig, key: PRNGKeyArray, bias: bool) -> probes.Rows:
+    """Role rows that follow the script on the states that the read-out was fitted on; no new calls."""
+    settings, model = rig.settings, rig.model
+    results = await warm_up(settings, model.tasks, rig.pool)
+    met = [state for result in results for state in states_of(result, settings.episode)]
+    texts = [model.router.ids(view(state, settings.episode.transcript)) for state in met]
+    z = coordinates(rig.readout, jnp.asarray(model.encoder.states(texts)))
+    chances = np.array([script(state) for state in met])
+    return probes.sft(key, z, chances, *probes.ROLE_TRAINING, bias=bias)
+
+
+def _with_roles(models: probes.Rows, roles: probes.Rows) -> probes.Rows:
+    return probes.Rows(*(jnp.concatenate([jnp.asarray(m), jnp.asarray(r)]) for m, r in zip(models, roles, strict=True)))
+
+
 def model_rows(layout: Layout, rows: probes.Rows) -> Float[np.ndarray, " n"]:
-    """A vector of zeros but for the models' rows of a linear head and, where there is one, the bias."""
+    """A vector of zeros but for the first rows of a linear head, models' first, and, where there is one, the bias."""
     vector = np.zeros(layout.size)
     for name, values in ((HEAD, rows.weights), (BIAS, rows.bias)):
         # Rows stand in head order, models first.
