@@ -218,7 +218,11 @@ def _actors(question: Question) -> dict[Event, SimulatedModel]:
     for event, skill in ((Event.RIGHT, 1.0), (Event.WRONG, 0.0)):
         one = {"name": "model", "worker": {"default": skill}, "thinker": {"default": 1.0}}
         pool = PoolSettings.model_validate(
-            {"wrong_concentration": 1.0, "simulated": [one | {"accepts_right": 0.0, "accepts_wrong": 0.0}]}
+            {
+                "wrong_concentration": 1.0,
+                "thinker_boost": 0.0,
+                "simulated": [one | {"accepts_right": 0.0, "accepts_wrong": 0.0}],
+            }
         )
         found[event] = SimulatedModel(pool.simulated[0], pool, known, seed=0)
     return found

@@ -1,3 +1,4 @@
+import importlib
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,7 @@ def test_resolved_settings_round_trip(tmp_path):
         ("svf.preset=custom", ["svf", "svf.matrices"]),
         ("head.kind=block_diagonal", ["block_diagonal", "raw or centred"]),
         ("learning.questions=1000", ["learning.questions", "tasks.train"]),
+        ("learning.warm_start.roles=script", ["warm_start.roles", "readout.source: script"]),
         ("pool.kind=endpoints", ["pool.models"]),
         ("pool.simulated.1.name=a", ["names must differ"]),
         ("pool.simulated.9.name=a", ["position below 2", "9"]),
@@ -141,7 +143,27 @@ def test_any_mapping_gives_settings_or_a_user_error(data):
 
 @pytest.mark.parametrize("path", sorted(PRESETS.glob("*.yaml")), ids=lambda p: p.stem)
 def test_presets_are_valid(path):
-    assert config.load(path).kind == "train"
+    data = config.read(path)
+    if data["kind"] == "train":
+        assert config.parse(data, str(path)).kind == "train"
+        return
+    study = importlib.import_module(f"experiments.{data['kind']}.settings").Settings
+    assert config.parse(data, str(path), study).kind == data["kind"]
+    smoke = config.read(path, ("study.preset=smoke",))
+    assert smoke != data
+    assert config.parse(smoke, str(path), study).study.preset == "smoke"
+
+
+def test_a_preset_is_laid_over_the_file_and_overrides_count_last(tmp_path):
+    data = {"a": {"x": 1, "y": 2}, "presets": {"smoke": {"a": {"x": 10, "z": 3}, "b": [1]}}, "b": [5, 6]}
+    path = write(tmp_path, data)
+    assert config.read(path) == {"a": {"x": 1, "y": 2}, "b": [5, 6]}
+    smoke = config.read(path, ("study.preset=smoke", "a.z=7"))
+    assert smoke == {"a": {"x": 10, "y": 2, "z": 7}, "b": [1], "study": {"preset": "smoke"}}
+    with pytest.raises(UserError, match=r"study.preset: expected one of full, smoke, got 'somke'"):
+        config.read(path, ("study.preset=somke",))
+    with pytest.raises(UserError, match=r"study.preset: expected one of full, got 'smoke'"):
+        config.read(write(tmp_path, GOOD), ("study.preset=smoke",))
 
 
 def test_the_paper_preset_is_the_papers():

@@ -4,6 +4,7 @@ import json
 import shutil
 import sqlite3
 from contextlib import closing
+from itertools import pairwise
 
 import jax
 import numpy as np
@@ -165,3 +166,26 @@ def test_without_generations_the_start_is_deployed(encoder, tmp_path, kind, read
 def test_probes_that_fail_stop_the_run(encoder, tmp_path):
     with pytest.raises(UserError, match="warm start: budget"):
         run(tmp_path / "run", settings_of(encoder, {"warm_start": RIDGE}, budget={"calls": 5}))
+
+
+def test_a_scripted_start_alternates_worker_and_verifier(encoder, tmp_path):
+    """Role rows taught on scripted episodes: greedy choices follow the script, and its episodes are paid for once."""
+    warm = {"kind": "ridge", "roles": "script"}
+    readout = {"kind": "whitened", "k": 6, "source": "script"}
+    settings = settings_of(
+        encoder,
+        {"generations": 0, "warm_start": warm},
+        readout=readout,
+        policy={"evaluate": "argmax"},
+        episode={"transcript": "full", "max_calls": 3},
+        tasks__train=12,
+        tasks__test=6,
+    )
+    summary = run(tmp_path / "run", settings)
+    assert 12 <= calls_of(tmp_path / "run", "warm-up") <= 36
+    assert summary["calls"] == calls_of(tmp_path / "run")
+    shown = [json.loads(line) for line in (tmp_path / "run" / "transcripts.jsonl").read_text().splitlines()]
+    roles = [[turn["role"] for turn in episode["turns"]] for episode in shown]
+    answered = [[b for a, b in pairwise(one) if a == "worker"] for one in roles]
+    follows = [one[0] != "verifier" and set(then) <= {"verifier"} for one, then in zip(roles, answered, strict=True)]
+    assert sum(follows) >= 0.75 * len(follows)
