@@ -145,7 +145,7 @@ def evolve(
             state, trace = _advance(about, state, key, numbers, t, chosen, link == "exact")
             traces.append(trace)
         courses.append(jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *jax.device_get(traces)))
-    trace = jax.tree.map(lambda *parts: np.concatenate(parts)[:runs, :generations], *courses)
+    trace = jax.tree.map(lambda *parts: np.concatenate(parts)[:runs, :generations].astype(float), *courses)
     begin = {"logit": about.objective.logit(jnp.asarray(mean)), "distance2": np.sum(mean**2), "sigma": first.std}
     return trace._replace(**{name: np.insert(getattr(trace, name), 0, value, axis=1) for name, value in begin.items()})
 

@@ -121,7 +121,7 @@ def _fits(case: Case, gains: Sequence[Point]) -> Iterator[Point]:
 
 
 def _ratios(case: Case, climbed: Sequence[Point], searched: Sequence[Point], population: int) -> Iterator[Point]:
-    """Gain of the ES over that of random search, where the latter is above 0 with 97.5 % confidence; and the bound.
+    """Gain of the ES over that of random search, where both are surely above 0; and the bound.
 
     ``predicted`` of a ratio is the quotient of the laws, where the law of random search is above 0.
     """
@@ -136,7 +136,9 @@ def _ratios(case: Case, climbed: Sequence[Point], searched: Sequence[Point], pop
         search_rho = one(searched, part="gain", measure="rho", N=N).value if case.replications else 1.0
         for name, T in (("ratio", REPLICATIONS * N / population), ("ratio at N = P T", N / population)):
             es = within(climbed, part="gain", measure="gain", T=T)
-            if not es or not 1 < T <= lawful or found.low <= 0 or (case.replications and name != "ratio"):
+            if not es or not 1 < T <= lawful or (case.replications and name != "ratio"):
+                continue
+            if es[0].low <= 0 or found.low <= 0:
                 continue
             point = found.but(part="ratio", arm=case.name, T=int(T), sigma0=None, multiple=None, replications=None)
             quotient = es[0].predicted / law if law > 0 and es[0].predicted else None

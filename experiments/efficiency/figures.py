@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -40,8 +41,8 @@ def draw(points: Sequence[Point], settings: Settings) -> dict[str, Figure]:
 def _panels(count: int, width: float = 5.2) -> tuple[Figure, list[Axes]]:
     # Margins by hand: with log scales and legends matplotlib's own layout takes most of a short run's time.
     total = width * count
-    figure = Figure(figsize=(total, 3.8))
-    figure.set_layout_engine("none")
+    with matplotlib.rc_context({"figure.constrained_layout.use": False}):
+        figure = Figure(figsize=(total, 3.8))
     figure.subplots_adjust(left=0.65 / total, right=1 - 0.1 / total, bottom=0.13, top=0.92, wspace=0.22)
     return figure, [figure.add_subplot(1, count, 1 + i) for i in range(count)]
 
