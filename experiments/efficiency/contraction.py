@@ -146,25 +146,22 @@ def lines(points: Sequence[Point], settings: Settings) -> Iterator[str]:
     yield verdict(
         all(abs(share - 1) <= TOLERANCE for share in best.values()),
         "After the transient |m|^2 shrinks by kbar/n a generation (sphere, exact ranks): measured over kbar/n, best "
-        "of the step sizes "
-        f"tried: {shares}. kbar/n is what a perfect step size approaches for large n"
+        f"of the step sizes tried: {shares}. kbar/n is what a perfect step size approaches for large n"
         + (f"; at n = {each(beyond)} it is above 1, which nothing can reach." if beyond else "."),
     )
     known = [max(within(found, arm=ARMS[0], n=n), key=lambda p: p.predicted or -1.0) for n in sizes]
     yield verdict(
         together(map(agrees, known)),
         "At finite n the law has to take the scatter of |z|^2 into account: then, with the step size that it finds "
-        "best, measured "
-        f"over predicted is {each(f'{1 + p.error:.3f} (n = {p.n})' for p in known)}.",
+        f"best, measured over predicted is {each(f'{1 + p.error:.3f} (n = {p.n})' for p in known)}.",
     )
     rates = [[p.value for p in within(found, arm=arm, n=n)] for arm in ARMS[1:] for n in sizes]
     spread = max(max(some) / min(some) - 1 for some in rates)
     yield verdict(
         spread <= 2 * TOLERANCE,
         "sigma0 is forgotten after the transient (10 % allowed): CSA's and TPA's rates differ by at most "
-        f"{spread:.1%} over "
-        f"sigma0 from {min(settings.contraction.multiples):g} to {max(settings.contraction.multiples):g} times the "
-        "law's.",
+        f"{spread:.1%} over sigma0 from {min(settings.contraction.multiples):g} to "
+        f"{max(settings.contraction.multiples):g} times the law's.",
     )
     yield from _block_lines(within(points, part="blocks"), settings)
     floors = within(points, part="floor", measure="floor")
@@ -184,8 +181,7 @@ def _block_lines(blocks: Sequence[Point], settings: Settings) -> Iterator[str]:
     yield verdict(
         all(share >= 1 - eps - TOLERANCE for eps, share in kept.items()),
         "Coupling costs a factor 1 - O(eps): rate over that without, blocks along the axes of condition "
-        f"{condition:g}: "
-        f"{each(f'{share:.2f} (eps {eps:g})' for eps, share in kept.items())}; tested is 1 - eps.",
+        f"{condition:g}: {each(f'{share:.2f} (eps {eps:g})' for eps, share in kept.items())}; tested is 1 - eps.",
     )
     yield verdict(
         abs(plain["axes"].value / plain["sphere"].value - 1) <= 2 * TOLERANCE,

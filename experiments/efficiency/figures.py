@@ -43,7 +43,7 @@ def _panels(count: int, width: float = 5.2) -> tuple[Figure, list[Axes]]:
     total = width * count
     with matplotlib.rc_context({"figure.constrained_layout.use": False}):
         figure = Figure(figsize=(total, 3.8))
-    figure.subplots_adjust(left=0.65 / total, right=1 - 0.1 / total, bottom=0.13, top=0.92, wspace=0.22)
+    figure.subplots_adjust(left=0.75 / total, right=1 - 0.1 / total, bottom=0.13, top=0.92, wspace=0.25)
     return figure, [figure.add_subplot(1, count, 1 + i) for i in range(count)]
 
 
@@ -53,6 +53,17 @@ def _finish(axes: Axes, title: str, x: str, y: str) -> None:
     axes.set_ylabel(y)
     if axes.get_legend_handles_labels()[0]:
         axes.legend(fontsize=7, frameon=False)
+
+
+def _log_x(axes: Axes, points: Sequence[Point], name: str) -> None:
+    """A logarithmic axis with ticks where something was measured, if they have room."""
+    ticks = []
+    for at in np.unique(_column(points, name)):
+        if not ticks or at > 1.2 * ticks[-1]:
+            ticks.append(at)
+    axes.set_xscale("log")
+    axes.set_xticks(ticks, [f"1/{1 / tick:.0f}" if name == "G" else f"{tick:g}" for tick in ticks], fontsize=8)
+    axes.set_xticks([], minor=True)
 
 
 def _column(points: Sequence[Point], name: str) -> np.ndarray:
@@ -101,7 +112,7 @@ def _gain(points: Sequence[Point], settings: Settings, ranks: str) -> Figure:
     if ranks == "exact":
         N = np.unique(_column(random, "N"))
         right.plot(N, np.log(N), label="G ln N, its upper bound", **_limit())
-    right.set_xscale("log")
+    _log_x(right, random, "N")
     _finish(right, "random search: true logit of the winner", "candidates N", unit)
     return figure
 
@@ -130,9 +141,10 @@ def _ratio(points: Sequence[Point]) -> Figure:
             shape = _column(first, "T") / np.log(_column(first, "N"))
             scale = shape @ _column(first, "value") / (shape @ shape)
             axes.plot(_column(first, "T"), scale * shape, color="grey", linewidth=0.9, label=f"{scale:.1f} T / ln N")
-        axes.set_xscale("log")
+        if group:
+            _log_x(axes, group, "T")
         axes.set_yscale("log")
-        _finish(axes, title, "generations T", "gain of the ES over that of random search")
+        _finish(axes, title, "generations T", "gain of the ES / of random search")
     return figure
 
 
@@ -141,8 +153,9 @@ def _sweep(points: Sequence[Point]) -> Figure:
     figure, panels = _panels(2)
     for axes, ranks in zip(panels, ("exact", "bernoulli"), strict=True):
         found = within(points, part="sweep", ranks=ranks)
+        most = max((point.N or 0 for point in found), default=0)
         for arm in _arms(found):
-            curve = within(found, arm=arm)
+            curve = [point for point in within(found, arm=arm) if point.N in (None, most)]
             best = _column(curve, "value").max()
             if best > 0:
                 axes.plot(
@@ -152,7 +165,7 @@ def _sweep(points: Sequence[Point]) -> Figure:
         axes.plot(x, 2 * x - x**2, label="2x - x^2", **_law())
         axes.axhline(0, color="grey", linewidth=0.5)
         axes.set_ylim(-1.5, 1.25)
-        axes.set_xscale("log")
+        _log_x(axes, found, "multiple")
         title = "exact ranks" if ranks == "exact" else "binary rewards, where any step size gains"
         _finish(axes, title, "step size over the law's without noise", "gain over the best of the sweep")
     return figure
@@ -171,7 +184,7 @@ def _threshold(points: Sequence[Point]) -> Figure:
         for limit in within(some, measure="threshold of vanishing steps"):
             axes.axvline(limit.value, label=f"threshold 1/{1 / limit.value:.1f}", **_limit())
         axes.axhline(0, color="grey", linewidth=0.5)
-        axes.set_xscale("log")
+        _log_x(axes, gains, "G")
         _finish(axes, who, "G = |g|^2 / tr H", "gain in logits" + (" a generation" if who == "ES" else ""))
     return figure
 
@@ -187,7 +200,7 @@ def _contraction(points: Sequence[Point]) -> Figure:
             rates.plot(_column(best, "n"), _column(best, "value"), label=arm, **(_limit() if arm == KBAR else _law()))
         else:
             _bars(rates, best, "n", label=arm)
-    rates.set_xscale("log")
+    _log_x(rates, found, "n")
     rates.set_yscale("log")
     _finish(rates, "sphere, exact ranks", "n", "loss of |m|^2 a generation")
     for arm in _arms(within(points, part="blocks")):

@@ -38,6 +38,7 @@ def _try(case: Case, multiple: float, runs: Callable[..., Trace], key: PRNGKeyAr
     sigma0, T = multiple * laws.es_spread(case.G, settings.population), settings.generations[-1]
     gains = runs(key, settings.gain.tuning_seeds, sigma0).logit[:, -1] - case.level
     point = case.point("sweep").but(over_seeds(gains), measure="gain", T=T, seeds=len(gains))
+    point = point.but(c_mu_T=strategy(case.kind, case.n, settings.population).c_mu * T)
     predicted = case.path(np.full(T, sigma0), settings.population).gain[-1]
     return point.but(predicted=predicted, sigma0=sigma0, multiple=multiple)
 
@@ -72,6 +73,10 @@ def _course(case: Case, point: Point, trace: Trace, settings: Settings) -> Itera
         spreads = sigmas[:last] * np.sqrt(path.gradient2[:last])
         rho = np.mean([case.attenuation(s, p, case.replications) for s, p in zip(spreads, chances, strict=True)])
         yield fit.but(over_seeds(pull / exact), measure="rho", predicted=float(rho))
+        crowds = trace.crowd[:, :last].mean(axis=0)
+        around = [case.chance(crowd + s * laws.nodes()) for crowd, s in zip(crowds, spreads, strict=True)]
+        counted = np.mean([laws.selection(chance, P, case.replications).pull for chance in around]) / laws.kappa(P)
+        yield fit.but(over_seeds(pull / exact), measure="rho by counts", predicted=float(counted))
     else:
         yield fit.but(over_seeds(case.n * pull**2 / length2), measure="kbar", predicted=laws.kbar(P))
 

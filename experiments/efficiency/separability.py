@@ -106,15 +106,14 @@ def lines(points: Sequence[Point], settings: Settings) -> Iterator[str]:
     yield verdict(
         min(axes, between) >= 1,
         f"Where curvature lies along the axes, or blocks are isotropic each, separable adaptation helps: {axes:.1f} "
-        f"and {between:.1f} powers "
-        f"of ten ahead of isotropic after {early} generations (n = {about.n}, condition {about.condition:g}; 1 "
-        "demanded).",
+        f"and {between:.1f} powers of ten ahead of isotropic after {early} generations (n = {about.n}, condition "
+        f"{about.condition:g}; 1 demanded).",
     )
     inside, across = ahead("within", least, "separable", early), ahead("across", 0.0, "separable", early)
     yield verdict(
         min(inside, across) >= 1,
-        f"It helps where curvature is rotated within blocks, or across all coordinates: {inside:.1f} and {across:.1f} "
-        "powers of ten.",
+        f"It helps where curvature is rotated within blocks, or across all coordinates: {inside:.1f} and "
+        f"{across:.1f} powers of ten.",
     )
     kept = each(f"{ahead('axes', eps, 'separable', early):.1f} (eps {eps:g})" for eps in about.eps)
     yield note(f"Powers of ten ahead along the axes, by eps: {kept}.")
@@ -122,10 +121,9 @@ def lines(points: Sequence[Point], settings: Settings) -> Iterator[str]:
     c_mu = {arm: one(found, problem="across", arm=arm, T=late).c_mu_T or 0.0 for arm in ("full", "separable")}
     yield note(
         f"Full covariance does not mind rotation but is slow to learn: on those two {full[early][0]:.1f} and "
-        f"{full[early][1]:.1f} powers of ten "
-        f"ahead of isotropic after {early} generations, {full[late][0]:.1f} and {full[late][1]:.1f} after {late}, "
-        "where its c_mu T is "
-        f"{c_mu['full']:.2f} (separable: {c_mu['separable']:.1f})."
+        f"{full[early][1]:.1f} powers of ten ahead of isotropic after {early} generations, {full[late][0]:.1f} and "
+        f"{full[late][1]:.1f} after {late}, where its c_mu T is {c_mu['full']:.2f} (separable: "
+        f"{c_mu['separable']:.1f})."
     )
     swept = {arm: [p for p in points if p.part == "separability sweep" and p.arm == arm] for arm in ARMS}
     tries = "; ".join(f"{arm} {each(f'{p.value:.1e} ({p.multiple:g})' for p in curve)}" for arm, curve in swept.items())

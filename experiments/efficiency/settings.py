@@ -93,7 +93,7 @@ class SeparabilitySettings(Group):
     early: Positive = 240
     seeds: Runs = 10
     full_seeds: Runs = 4
-    multiples: Multiples = (0.33, 1.0, 3.0)
+    multiples: Multiples = (0.1, 0.3, 1.0, 3.0)
 
     @model_validator(mode="after")
     def _fits(self) -> "SeparabilitySettings":

@@ -115,10 +115,9 @@ def lines(points: Sequence[Point], settings: Settings) -> Iterator[str]:
         yield verdict(
             agrees(crossing),
             f"Below G = 1/{1 / limit.value:.1f} ({size}, p = 1/2) no step size makes {who} gain: at sigma |g| = "
-            f"{crossing.sigma0:g} the "
-            f"gain is 0 at G = 1/{1 / crossing.value:.1f} [1/{1 / crossing.low:.1f}, 1/{1 / crossing.high:.1f}], by "
-            "the law for that "
-            f"step size 1/{1 / (crossing.predicted or 1):.1f}. Larger steps need more.",
+            f"{crossing.sigma0:g} the gain is 0 at G = 1/{1 / crossing.value:.1f} [1/{1 / crossing.low:.1f}, "
+            f"1/{1 / crossing.high:.1f}], by the law for that step size 1/{1 / (crossing.predicted or 1):.1f}. "
+            "Larger steps need more.",
         )
     limit = laws.es_threshold(settings.population, settings.threshold.replications)
     below = [p for p in found if p.measure == "gain" and p.N is None and (p.G or 0) < 0.99 * limit]
@@ -127,15 +126,12 @@ def lines(points: Sequence[Point], settings: Settings) -> Iterator[str]:
         yield verdict(
             all(point.high < 0 for point in below),
             f"Below it every one of the {len(below)} step sizes and slopes tried loses; fastest "
-            f"{show(worst.estimate, 4, sign=True)} "
-            f"logits a generation, by the law {worst.predicted:+.4f}.",
+            f"{show(worst.estimate, 4, sign=True)} logits a generation, by the law {worst.predicted:+.4f}.",
         )
     n = settings.gain.n
     yield note(
         "For long vectors this is strict. If all directions curve alike, the optimum lies n G / 2 logits above the "
-        "start: at the "
-        f"threshold and n = {n:,}, {n * limit / 2:.0f} logits. Chances of success span a few logits only, so binary "
-        "rewards with "
-        f"{settings.threshold.replications} replications can teach an ES only where some few hundred directions carry "
-        "the curvature."
+        f"start: at the threshold and n = {n:,}, {n * limit / 2:.0f} logits. Chances of success span a few logits "
+        f"only, so binary rewards with {settings.threshold.replications} replications can teach an ES only where "
+        "some few hundred directions carry the curvature."
     )

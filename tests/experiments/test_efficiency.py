@@ -325,10 +325,13 @@ def test_bad_settings_are_told(override, message):
 
 
 TINY = (
-    "study.preset=smoke", "generations=[2, 5, 20]", "gain.n=64", "gain.seeds=4", "threshold.n=64", "threshold.seeds=4",
-    "contraction.n=[64]", "contraction.blocks_n=64", "contraction.seeds=3", "contraction.replications=[16]",
-    "separability.n=64", "separability.generations=20", "separability.early=20",
-)  # fmt: skip
+    "study.preset=smoke",
+    "generations=[2, 5, 20]",
+    "gain={n: 64, seeds: 4, tuning_seeds: 2, search_seeds: 200, smaller: []}",
+    "threshold={n: 64, seeds: 4, spreads: [0.1], strengths: [0.5, 2.0]}",
+    "contraction={n: [64], blocks_n: 64, seeds: 3, eps: [0.0], replications: [16]}",
+    "separability={n: 64, block: 8, eps: [0.0], generations: 20, early: 20, seeds: 3, full_seeds: 3, multiples: [0.3]}",
+)
 
 
 def test_a_study_leaves_points_figures_and_verdicts(tmp_path):
