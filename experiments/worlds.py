@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -35,7 +36,7 @@ from trinity_jax.pool.simulated import SimulatedModel, SimulatedQuestion
 from trinity_jax.tasks.jsonl import load_tasks
 from trinity_jax.tasks.question import Question
 from trinity_jax.world import histories
-from trinity_jax.world.episode import play
+from trinity_jax.world.episode import Trace, play
 from trinity_jax.world.evolve import World
 from trinity_jax.world.histories import Event
 from trinity_jax.world.skills import from_pool
@@ -260,17 +261,23 @@ def _encoded(
 
 def _uniform_episodes(world: World, max_calls: int, key: PRNGKeyArray) -> tuple[list[tuple[int, int]], int]:
     """(question, history) of every decision of one episode a training question, and the calls made."""
-    even = jnp.zeros(world.skills.accepts_right.shape[0] + 3)
-
-    def one(question: Int, number: Int):
-        keys = jax.random.split(jax.random.fold_in(key, number))
-        skills = world.skills.take(question)
-        return play(lambda history: even, skills, world.histories, keys[0], keys[1], max_calls)[1]
-
-    trace = jax.vmap(one)(world.train, jnp.arange(len(world.train)))
+    even = jnp.zeros((len(world.histories.response), world.skills.accepts_right.shape[0] + 3))
+    trace = warm_up(world, even, key, max_calls)
     decided, history = np.asarray(trace.decided), np.asarray(trace.history)
     visited = [(int(q), int(s)) for q, mine, at in zip(world.train, decided, history, strict=True) for s in at[mine]]
     return visited, int(trace.called.sum())
+
+
+@partial(jax.jit, static_argnames="max_calls")
+def warm_up(world: World, script: Float[Array, "S L+3"], key: PRNGKeyArray, max_calls: int) -> Trace:
+    """One episode a training question with the same logits for all, by history; the trace is [N, K]."""
+
+    def one(question: Int[Array, ""]) -> Trace:
+        keys = jax.random.split(jax.random.fold_in(key, question))
+        skills = world.skills.take(question)
+        return play(lambda history: script[history], skills, world.histories, keys[0], keys[1], max_calls)[1]
+
+    return jax.vmap(one)(world.train)
 
 
 def _coordinates(states: States, readout: Readout) -> Drifting | Table:

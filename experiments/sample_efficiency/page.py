@@ -38,7 +38,7 @@ def write(settings: Settings, pools: list[PoolResult]) -> str:
     parts += [_verdict(settings, pool) for pool in pools]
     parts.append(_best(settings, pools))
     parts += [_table(settings, pool) for pool in pools]
-    parts.append("## Recipes\n\n" + "\n".join(f"- `{name}`: {r.note}" for name, r in settings.recipes.items()))
+    parts.append("## Recipes\n\n" + "\n".join(f"- `{name}`: {settings.recipes[name].note}" for name in settings.names))
     return "\n\n".join(parts)
 
 

@@ -39,6 +39,7 @@ class Settings(StudySettings):
     world: WorldSettings = WorldSettings()
     pools: dict[str, PoolSettings] = Field(min_length=1, description="simulated pools of any number of models")
     recipes: dict[str, Recipe] = Field(min_length=2)
+    compare: tuple[str, ...] | None = Field(default=None, description="names of recipes to run; null: all")
     reference: str = Field(default="reference", description="the recipe whose calls are the yardstick")
     ours: str = Field(default="ours", description="the recipe that is judged")
     seeds: Positive = 20
@@ -46,9 +47,12 @@ class Settings(StudySettings):
 
     @model_validator(mode="after")
     def _names(self) -> "Settings":
+        for name in self.compare or ():
+            if name not in self.recipes:
+                raise ValueError(f"compare: expected names of recipes ({', '.join(self.recipes)}), got {name!r}")
         for role in ("reference", "ours"):
-            if getattr(self, role) not in self.recipes:
-                raise ValueError(f"{role}: expected one of {', '.join(self.recipes)}, got {getattr(self, role)!r}")
+            if getattr(self, role) not in self.names:
+                raise ValueError(f"{role}: expected one of {', '.join(self.names)}, got {getattr(self, role)!r}")
         for name, recipe in self.recipes.items():
             asked, have = recipe.learning.questions, self.world.train
             if asked > have:
@@ -57,3 +61,8 @@ class Settings(StudySettings):
             if pool.kind != "simulated" or pool.shuffle_skills:
                 raise ValueError(f"pools.{name}: expected kind: simulated without shuffle_skills")
         return self
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Recipes to run, in order."""
+        return self.compare or tuple(self.recipes)

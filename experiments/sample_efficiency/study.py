@@ -27,7 +27,7 @@ def run(settings: Settings, results: Results, console: Console) -> None:
     # Every pool is looked at before the first is played: a bad table stops the study at once.
     found = {name: _attainable(grounds[len(pool.names)], settings, name) for name, pool in settings.pools.items()}
     curves: dict[str, dict[str, Curves]] = {name: {} for name in settings.pools}
-    for recipe in settings.recipes:
+    for recipe in settings.names:
         console.print(f"recipe {recipe}")
         for size in sizes:
             play = runner(settings, recipe, grounds[size], size)

@@ -6,19 +6,18 @@ are taught the rule there, so that evolution begins where episodes end with a ch
 single Worker calls, by ridge regression (`trinity_jax.learning.probes`).
 """
 
-from functools import partial
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Float, Int, PRNGKeyArray
 
-from experiments.worlds import into, met
+from experiments.worlds import into, met, warm_up
 from trinity_jax.config import ReadoutSettings, WarmStartSettings
 from trinity_jax.coordinator import readout as readouts
 from trinity_jax.learning.probes import ROLE_TRAINING, ridge, sft
-from trinity_jax.world.episode import THINKER, VERIFIER, WORKER, play
+from trinity_jax.world.episode import THINKER, VERIFIER, WORKER
 from trinity_jax.world.evolve import World
 from trinity_jax.world.histories import Event
 
@@ -64,8 +63,8 @@ def warm_start(
     chances = rule(last)
     script = jnp.asarray(np.concatenate([np.zeros((len(last), models)), np.where(chances, 0.0, _NEVER)], 1))
     keys = jax.random.split(key, 3)
-    history, decided, called = _play(world, script, keys[0], max_calls)
-    history, decided = np.asarray(history), np.asarray(decided)
+    trace = warm_up(world, script, keys[0], max_calls)
+    history, decided = np.asarray(trace.history), np.asarray(trace.decided)
     question = np.broadcast_to(train[:, None], history.shape)[decided]
     at = history[decided]
 
@@ -80,18 +79,5 @@ def warm_start(
     return Start(
         seen,
         np.concatenate([weights.ravel(), bias]).astype(np.float32),
-        int(np.sum(called)) + probes.size,
+        int(trace.called.sum()) + probes.size,
     )
-
-
-@partial(jax.jit, static_argnames="max_calls")
-def _play(world: World, script: Float[Array, "S L+3"], key: PRNGKeyArray, max_calls: int) -> tuple[Array, Array, Array]:
-    """History, whether a decision was due and whether a call was made, [N, K]: one episode a training question."""
-
-    def one(question: Array):
-        keys = jax.random.split(jax.random.fold_in(key, question))
-        skills = world.skills.take(question)
-        return play(lambda history: script[history], skills, world.histories, keys[0], keys[1], max_calls)[1]
-
-    trace = jax.vmap(one)(world.train)
-    return trace.history, trace.decided, trace.called

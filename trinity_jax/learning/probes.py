@@ -3,6 +3,7 @@
 Q questions, L models, S answers of each model to each question, k read-out coordinates without the bias.
 """
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -34,6 +35,7 @@ class RidgeFit(NamedTuple):
     errors: Float[Array, " 33"]
 
 
+@partial(jax.jit, static_argnames="bias")
 def ridge(
     z: Float[ArrayLike, "Q k"], rewards: Float[ArrayLike, "Q L S"], temperature: float = 0.1, bias: bool = True
 ) -> RidgeFit:
@@ -101,6 +103,7 @@ def labels(rewards: Float[ArrayLike, "Q L S"], majority: bool = True) -> Float[A
     return best / jnp.maximum(best.sum(axis=1, keepdims=True), 1)
 
 
+@partial(jax.jit, static_argnames=("learning_rate", "batch", "steps", "bias"))
 def sft(
     key: PRNGKeyArray,
     z: Float[ArrayLike, "Q k"],
