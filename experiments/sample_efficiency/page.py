@@ -96,14 +96,19 @@ def _best(settings: Settings, pools: list[PoolResult]) -> str:
             continue
         medians = {name: float(np.median(arm.calls_to[0])) for name, arm in pool.arms.items()}
         order = sorted((name for name in medians if np.isfinite(medians[name])), key=medians.__getitem__)
-        at_fifth = {name: float(np.nanmean(arm.at[1])) for name, arm in pool.arms.items()}
-        best = max(at_fifth, key=at_fifth.__getitem__)
         listed = ", ".join(f"`{name}` {medians[name]:,.0f}" for name in order) or "none"
-        lines.append(
-            f"- {pool.name}: median calls to 80 %, fewest first: {listed}. Highest mean success at 1/5 of the "
-            f"reference's calls: `{best}` ({at_fifth[best]:.3f}; `{settings.ours}` {at_fifth[settings.ours]:.3f})."
-        )
+        lines.append(f"- {pool.name}: median calls to 80 %, fewest first: {listed}.{_at_a_fifth(settings, pool)}")
     return "\n".join(lines)
+
+
+def _at_a_fifth(settings: Settings, pool: PoolResult) -> str:
+    """The best of those that have begun by then."""
+    at = {name: float(arm.at[1].mean()) for name, arm in pool.arms.items() if np.isfinite(arm.at[1]).all()}
+    if not at:
+        return ""
+    best = max(at, key=at.__getitem__)
+    ours = f"; `{settings.ours}` {at[settings.ours]:.3f}" if settings.ours in at else ""
+    return f" Highest mean success at 1/5 of the reference's calls: `{best}` ({at[best]:.3f}{ours})."
 
 
 def _table(settings: Settings, pool: PoolResult) -> str:

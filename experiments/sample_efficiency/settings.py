@@ -53,8 +53,8 @@ class Settings(StudySettings):
         for role in ("reference", "ours"):
             if getattr(self, role) not in self.names:
                 raise ValueError(f"{role}: expected one of {', '.join(self.names)}, got {getattr(self, role)!r}")
-        for name, recipe in self.recipes.items():
-            asked, have = recipe.learning.questions, self.world.train
+        for name in self.names:
+            asked, have = self.recipes[name].learning.questions, self.world.train
             if asked > have:
                 raise ValueError(f"recipes.{name}: learning.questions {asked} is more than world.train {have}")
         for name, pool in self.pools.items():

@@ -74,7 +74,7 @@ def test_a_warm_start_knows_the_models_and_the_protocol():
 
 def small(**changes):
     data = config.read(CONFIG, ("study.preset=smoke",))
-    data |= {"seeds": 2, "world": data["world"] | {"train": 16, "held_out": 8}}
+    data |= {"seeds": 2, "compare": None, "world": data["world"] | {"train": 16, "held_out": 8}}
     data["pools"] = {name: data["pools"][name] for name in ("complementary", "nearly_equal")}
     data["recipes"] = {name: data["recipes"][name] for name in ("reference", "ours", "start_alone")}
     for recipe in data["recipes"].values():

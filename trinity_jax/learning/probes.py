@@ -103,7 +103,7 @@ def labels(rewards: Float[ArrayLike, "Q L S"], majority: bool = True) -> Float[A
     return best / jnp.maximum(best.sum(axis=1, keepdims=True), 1)
 
 
-@partial(jax.jit, static_argnames=("learning_rate", "batch", "steps", "bias"))
+@partial(jax.jit, static_argnames=("batch", "steps", "bias"))
 def sft(
     key: PRNGKeyArray,
     z: Float[ArrayLike, "Q k"],
