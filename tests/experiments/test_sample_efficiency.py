@@ -89,7 +89,7 @@ def test_a_small_study_leaves_every_point_and_a_page(tmp_path):
     with Results.begin(tmp_path / "run", settings) as results:
         study.run(settings, results, Console(quiet=True))
         results.check()
-    rows = list(csv.DictReader((tmp_path / "run" / "results.csv").open()))
+    rows = list(csv.DictReader((tmp_path / "run" / "results.csv").read_text().splitlines()))
     curve = [row for row in rows if row["part"] == "curve" and row["recipe"] == "ours"]
     assert len(curve) == 2 * 4
     assert all(float(row["low"]) <= float(row["success"]) <= float(row["high"]) for row in curve)
