@@ -1,6 +1,7 @@
 """Jitted worlds from generated questions: what the coordinator reads is what a run would show it."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -44,10 +45,10 @@ def test_a_read_out_of_episodes_counts_their_calls_and_whitens_what_they_met():
     chosen = ReadoutSettings(kind="whitened", k=4, source="episodes")
     seen = read(world, chosen, 3, jax.random.key(0))
     assert 40 * 0.3 < seen.calls <= 40 * 3
-    assert seen.world.states.every(0).shape == (14, 4)
+    assert seen.world.states.every(jnp.int32(0)).shape == (14, 4)
     free = read(world, ReadoutSettings(kind="centred"), 3, jax.random.key(0))
     assert free.calls == 0
-    start = np.stack([np.asarray(free.world.states.every(q))[0] for q in range(40)])
+    start = np.stack([np.asarray(free.world.states.every(jnp.int32(q)))[0] for q in range(40)])
     np.testing.assert_allclose(start.mean(axis=0), 0, atol=1e-5)
 
 
