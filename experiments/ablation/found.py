@@ -42,6 +42,10 @@ class Found(NamedTuple):
         """Mean over seeds."""
         return over_seeds(self.successes(arm))
 
+    def largest(self, arm: Arm) -> float:
+        """Mean over seeds where the largest logits decide, whatever the arm does."""
+        return float(np.mean([one.largest for one in self.arms[arm].runs]))
+
     def less(self, arm: Arm, other: Arm) -> Estimate:
         """Success of the one less that of the other, seed by seed."""
         return over_seeds(self.successes(arm) - self.successes(other))

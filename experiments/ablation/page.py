@@ -45,8 +45,8 @@ def _setting(found: Found, settings: Settings) -> str:
     return (
         f"Jitted tri-role world: {len(world.mix)} kinds of question, {world.train} for training and {world.held_out} "
         f"held out, {found.models} simulated models, hidden states {states} (D = {found.width}), at most "
-        f"{world.max_calls} calls. Every number is the exact held-out success of the final mean of sep-CMA-ES, mean of {settings.seeds} "
-        "seeds with a 95 % t interval; differences are taken seed by seed. Best fixed policy "
+        f"{world.max_calls} calls. Every number is the exact held-out success of the final mean of sep-CMA-ES, mean of "
+        f"{settings.seeds} seeds with a 95 % t interval; differences are taken seed by seed. Best fixed policy "
         f"{best.fixed:.3f}, best one for each kind {best.per_kind:.3f}.\n\n"
         f"Unless said otherwise a run has {learning.generations} generations of {learning.population} candidates with "
         f"{learning.questions} replications, and the head has no bias and reads centred states. Each such arm tried "
@@ -74,6 +74,7 @@ def _heads(found: Found, settings: Settings) -> list[str]:
             "sigma0",
             "success",
             "less the linear head",
+            "by largest logits",
         ]
         rows = [
             [
@@ -83,6 +84,7 @@ def _heads(found: Found, settings: Settings) -> list[str]:
                 found.arms[arm].sigma0,
                 show(found.success(arm)),
                 "" if label == "linear" else show(found.less(arm, arms["linear"]), sign=True),
+                round(found.largest(arm), 3),
                 *paper.cells(paper.HEAD_SCORES.get(label)),
             ]
             for label, arm in arms.items()
@@ -97,7 +99,8 @@ def _heads(found: Found, settings: Settings) -> list[str]:
     )
     parts.append(
         "The largest logit does not change when all logits are scaled, and runs start from zeros: with argmax sigma0 "
-        "is without effect, and of equal ones the first is kept."
+        "is without effect, and of equal ones the first is kept. The other heads draw their choices in training and "
+        "when judged; the column beside says what they would reach by their largest logits."
     )
     return parts
 

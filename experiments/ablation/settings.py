@@ -24,7 +24,7 @@ class ScalesSettings(Group):
     questions: Positive = 8
     generations: Positive = 30
     seeds: Runs = 4
-    released_population: Annotated[int, Field(ge=4)] = 6
+    released_population: Annotated[int, Field(ge=4)] = 4
     released_generations: Positive = 2
 
 
@@ -64,7 +64,7 @@ class Settings(StudySettings):
     step_sizes: StepSizes = Field(
         default=(0.03, 0.1, 0.3, 1.0, 3.0, 10.0), description="sigma0 to try, the same for every arm that is tuned"
     )
-    tuning_seeds: Positive = 3
+    tuning_seeds: Positive = 4
     seeds: Runs = 12
     heads: tuple[HeadName, ...] = Field(default=HEADS, description="to compare with linear, which must be among them")
     rank: Positive = Field(default=20, description="of the low-rank head")

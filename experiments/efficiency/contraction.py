@@ -125,9 +125,9 @@ def _floor(n: int, level: float, replications: int, population: int) -> float:
     distance2 = 0.0
     for _ in range(1000):
         chance = float(expit(level - distance2 / 2))
-        distance2 = n * laws.es_threshold(population, replications, chance)
-        if distance2 > 50:
+        if chance < 1e-6:
             return np.inf
+        distance2 = n * laws.es_threshold(population, replications, chance)
     return distance2
 
 
@@ -180,7 +180,7 @@ def _block_lines(blocks: Sequence[Point], settings: Settings) -> Iterator[str]:
     kept = {point.eps or 0.0: point.value / plain["axes"].value for point in within(blocks, arm="axes")}
     yield verdict(
         all(share >= 1 - eps - TOLERANCE for eps, share in kept.items()),
-        "Coupling costs a factor 1 - O(eps): rate over that without, blocks along the axes of condition "
+        f"Coupling costs a factor 1 - O(eps): rate over that at eps {least:g}, blocks along the axes of condition "
         f"{condition:g}: {each(f'{share:.2f} (eps {eps:g})' for eps, share in kept.items())}; tested is 1 - eps.",
     )
     yield verdict(

@@ -68,17 +68,19 @@ def _course(case: Case, point: Point, trace: Trace, settings: Settings) -> Itera
     yield fit.but(line(np.arange(T + 1), gains)[1], measure="R2 in T to the end", T=T, c_mu_T=c_mu * T)
 
     pull, exact, length2 = (values[:, :last].mean(axis=1) for values in (trace.pull, trace.exact_pull, trace.length2))
-    if case.replications:
-        chances = case.chance(trace.crowd[:, :last].mean(axis=0))
-        spreads = sigmas[:last] * np.sqrt(path.gradient2[:last])
-        rho = np.mean([case.attenuation(s, p, case.replications) for s, p in zip(spreads, chances, strict=True)])
-        yield fit.but(over_seeds(pull / exact), measure="rho", predicted=float(rho))
-        crowds = trace.crowd[:, :last].mean(axis=0)
-        around = [case.chance(crowd + s * laws.nodes()) for crowd, s in zip(crowds, spreads, strict=True)]
-        counted = np.mean([laws.selection(chance, P, case.replications).pull for chance in around]) / laws.kappa(P)
-        yield fit.but(over_seeds(pull / exact), measure="rho by counts", predicted=float(counted))
-    else:
+    if not case.replications:
         yield fit.but(over_seeds(case.n * pull**2 / length2), measure="kbar", predicted=laws.kbar(P))
+        return
+    crowds = trace.crowd[:, :last].mean(axis=0)
+    spreads = sigmas[:last] * np.sqrt(path.gradient2[:last])
+    formula, counted = [], []
+    for crowd, spread in zip(crowds, spreads, strict=True):
+        formula.append(case.attenuation(spread, float(case.chance(crowd)), case.replications))
+        chances = case.chance(crowd + spread * laws.nodes())
+        counted.append(laws.selection(chances, P, case.replications).pull / laws.kappa(P))
+    rho = fit.but(over_seeds(pull / exact))
+    yield rho.but(measure="rho", predicted=float(np.mean(formula)))
+    yield rho.but(measure="rho by counts", predicted=float(np.mean(counted)))
 
 
 def _first_order(case: Case, spread: float | None, population: int) -> float:

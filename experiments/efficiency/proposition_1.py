@@ -111,11 +111,12 @@ def binary(points: Sequence[Point], settings: Settings) -> Iterator[str]:
             f"followed along the gradient {fit.predicted:.4f} (measured over predicted {1 + fit.error:.3f}), R^2 "
             f"{straight:.4f}.",
         )
-        rho, counted = (one(points, part="fit", measure=name, arm=fit.arm) for name in ("rho", "rho by counts"))
+        rho = one(points, part="fit", measure="rho", arm=fit.arm)
+        counted = one(points, part="fit", measure="rho by counts", arm=fit.arm)
         yield verdict(
             agrees(rho),
             f"{fit.arm}: rank attenuation rho^2 {rho.value**2:.3f} [{rho.low**2:.3f}, {rho.high**2:.3f}], by the "
-            f"formula {(rho.predicted or 0) ** 2:.3f}, by exact counts of successes {(counted.predicted or 0) ** 2:.3f}.",
+            f"formula {(rho.predicted or 0) ** 2:.3f}, by the exact law of counts {(counted.predicted or 0) ** 2:.3f}.",
         )
         yield from _noisy_search(points, fit, settings)
     yield from _fits(points, fits)

@@ -47,7 +47,10 @@ class GainSettings(Group):
     @model_validator(mode="after")
     def _blocks_fill_n(self) -> "GainSettings":
         for n in (self.n, *self.smaller):
-            _check_blocks(n, self.block, self.eps)
+            _check_blocks(n, self.block, self.eps if n == self.n else 0.0)
+        names = [(case.replications, case.G) for case in self.noisy]
+        if len(set(names)) < len(names):
+            raise ValueError("noisy: two cases of the same replications and G would have the same name")
         return self
 
 

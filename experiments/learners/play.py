@@ -123,9 +123,9 @@ def _judge(view: View, rules: Rules) -> Callable[[Float[Array, " n"]], tuple[Any
     """Exact success on the training and the held-out questions: (sampling, largest logits) each."""
 
     def both(world: World, vector: Float[Array, " n"]) -> tuple[Any, Any]:
-        everything = jnp.arange(len(world.kinds))
-        pair = [worth(world, rules, view.coordinator.logits, vector, everything, sample) for sample in (True, False)]
-        by_question = jnp.stack([one.reward for one in pair])
+        everything, logits = jnp.arange(len(world.kinds)), view.coordinator.logits
+        one = lambda sample: worth(world, rules, logits, vector, everything, sample).reward  # noqa: E731
+        by_question = jax.vmap(one)(jnp.array([True, False]))
         return by_question[:, world.train].mean(axis=1), by_question[:, world.held_out].mean(axis=1)
 
     program = jax.jit(both, compiler_options=COMPILER)

@@ -48,7 +48,7 @@ def run(settings: Settings, results: Results, console: Console) -> None:
         _arm(settings, views, name, "published", task, "sample", runs, console)
         for name, task, runs in zip(settings.compare, published, player.play(published), strict=True)
     ]
-    trials = _trials(settings, player, root)
+    trials = _trials(settings, player, root, console)
     best = {name: max(mine, key=lambda trial: trial.train.max()) for name, mine in trials.items()}
     tuned = [_task(settings, root, name, "tuned", best[name]) for name in settings.compare]
     arms += [
@@ -85,13 +85,14 @@ def _task(settings: Settings, root: PRNGKeyArray, name: str, version: Version, t
     return Task(learning, trial.readout, trial.step, _keys(root, TUNED, settings.seeds))
 
 
-def _trials(settings: Settings, player: Player, root: PRNGKeyArray) -> dict[str, list[Trial]]:
+def _trials(settings: Settings, player: Player, root: PRNGKeyArray, console: Console) -> dict[str, list[Trial]]:
     keys = _keys(root, TUNING, settings.tuning_seeds)
     asked = [(name, *trial) for name in settings.compare for trial in settings.learners[name].trials]
     tasks = [Task(settings.arm(name, "tuned"), readout, step, keys) for name, readout, step in asked]
     found: dict[str, list[Trial]] = {name: [] for name in settings.compare}
     for (name, readout, step), runs in zip(asked, player.play(tasks), strict=True):
         found[name].append(Trial(readout, step, runs.train.mean(axis=0)))
+        console.print(f"trial {name}: {found[name][-1].train.max():.3f} on training questions ({readout}, {step:g})")
     return found
 
 

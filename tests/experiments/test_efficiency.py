@@ -312,7 +312,8 @@ def test_verdicts():
     ("override", "message"),
     [
         ("gain.n=100", "multiple of the block size 16, got 100"),
-        ("gain.smaller=[16]", "at least two of size 16 in n, got n = 16"),
+        ("gain.n=16", "at least two of size 16 in n, got n = 16"),
+        ("gain.noisy.1.G=0.032", "same name"),
         ("generations=[5, 2, 10]", "must ascend"),
         ("separability.early=2000", "at most generations"),
         ("gain.eps=1", "less than 1"),
