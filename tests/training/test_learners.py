@@ -187,5 +187,5 @@ def test_a_scripted_start_alternates_worker_and_verifier(encoder, tmp_path):
     shown = [json.loads(line) for line in (tmp_path / "run" / "transcripts.jsonl").read_text().splitlines()]
     roles = [[turn["role"] for turn in episode["turns"]] for episode in shown]
     answered = [[b for a, b in pairwise(one) if a == "worker"] for one in roles]
-    follows = [one[0] != "verifier" and set(then) <= {"verifier"} for one, then in zip(roles, answered, strict=True)]
+    follows = [bool(one) and set(then) <= {"verifier"} for one, then in zip(roles, answered, strict=True)]
     assert sum(follows) >= 0.75 * len(follows)
