@@ -1,0 +1,60 @@
+"""One YAML file = one run: frozen, validated settings; an unknown key is an error that names it."""
+
+from trinity_jax.config.base import Count, Group, Positive, Share
+from trinity_jax.config.encoder import EncoderSettings, HeadSettings, PolicySettings, ReadoutSettings, SvfSettings
+from trinity_jax.config.files import dump, load, parse, read
+from trinity_jax.config.learning import (
+    FitnessSettings,
+    GradientSettings,
+    LearningSettings,
+    RepairSettings,
+    SearchSettings,
+    Sharing,
+    TrainingSettings,
+    WarmStartSettings,
+)
+from trinity_jax.config.pool import (
+    BudgetSettings,
+    JournalSettings,
+    ModelSettings,
+    PoolSettings,
+    PriceSettings,
+    SimulatedModelSettings,
+)
+from trinity_jax.config.run import Settings
+from trinity_jax.config.tasks import EpisodeSettings, EvaluationSettings, GeneratedTask, TaskSettings
+
+__all__ = [
+    "BudgetSettings",
+    "Count",
+    "EncoderSettings",
+    "EpisodeSettings",
+    "EvaluationSettings",
+    "FitnessSettings",
+    "GeneratedTask",
+    "GradientSettings",
+    "Group",
+    "HeadSettings",
+    "JournalSettings",
+    "LearningSettings",
+    "ModelSettings",
+    "PolicySettings",
+    "PoolSettings",
+    "Positive",
+    "PriceSettings",
+    "ReadoutSettings",
+    "RepairSettings",
+    "SearchSettings",
+    "Settings",
+    "Share",
+    "Sharing",
+    "SimulatedModelSettings",
+    "SvfSettings",
+    "TaskSettings",
+    "TrainingSettings",
+    "WarmStartSettings",
+    "dump",
+    "load",
+    "parse",
+    "read",
+]

@@ -1,0 +1,60 @@
+"""Episodes and the questions they are about."""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from trinity_jax.config.base import Count, Group, Positive
+
+
+class EpisodeSettings(Group):
+    """The tri-role protocol (trinity.md section 3)."""
+
+    max_calls: Positive = 5
+    transcript: Literal["worker_thoughts", "full"] = "worker_thoughts"
+    verifier_needs_response: bool = False
+    strict_answer_tag: bool = False
+    thought_chars: Positive = Field(default=2000, description="condensed thoughts are cut to this many characters")
+
+
+class GeneratedTask(Group):
+    """Questions made by reasoning-gym."""
+
+    kind: str = Field(description="name of a family in tasks.generated.KINDS")
+    difficulty: Literal["easy", "normal"] = "easy"
+
+
+class TaskSettings(Group):
+    """Questions to train, validate and test on."""
+
+    kind: Literal["generated", "jsonl"] = "generated"
+    mix: tuple[GeneratedTask, ...] = Field(
+        default=(), description="for generated: families, equally many questions each"
+    )
+    train_file: Path | None = None
+    validation_file: Path | None = None
+    test_file: Path | None = None
+    train: Count = 48
+    validation: Count = 32
+    test: Count = 64
+    seed: int = Field(default=42, description="seed of the generated questions, apart from the run's")
+
+    @model_validator(mode="after")
+    def _files(self) -> "TaskSettings":
+        files = (self.train_file, self.validation_file, self.test_file)
+        if self.kind == "jsonl" and None in files:
+            raise ValueError("tasks.kind: jsonl needs train_file, validation_file and test_file")
+        if self.kind == "generated" and (not self.mix or any(files)):
+            raise ValueError("tasks.kind: generated needs tasks.mix and no files")
+        return self
+
+
+class EvaluationSettings(Group):
+    """The table at the end."""
+
+    repeats: Positive = Field(default=1, description="episodes per held-out question")
+    bootstrap: int = Field(default=10_000, ge=100, description="resamples of the intervals")
+    fixed_policy: bool = Field(
+        default=True, description="search the best fixed tri-role policy on the training questions"
+    )
