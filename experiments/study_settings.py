@@ -1,10 +1,14 @@
 """What studies' settings have in common."""
 
+from collections.abc import Collection
 from typing import Literal
 
 from pydantic import Field, model_validator
 
-from trinity_jax.config import EncoderSettings, GeneratedTask, Group, Positive
+from trinity_jax.config import EncoderSettings, GeneratedTask, Group, LearningSettings, Positive
+
+STRATEGY = ("generations", "population", "sigma0", "step_size", "active", "repairs")
+"""What of `LearningSettings` a study reads that evolves by sep-CMA-ES and plays no questions."""
 
 
 class StudyGroup(Group):
@@ -59,3 +63,22 @@ class WorldSettings(Group):
         if self.states == "encoder" and self.transcript == "counts":
             raise ValueError("transcript: counts merges real transcripts; it goes with states: synthetic")
         return self
+
+
+def check_read(learning: LearningSettings, read: Collection[str], where: str) -> None:
+    """Refuse settings that a study would pass over in silence.
+
+    Args:
+        learning: of a study.
+        read: fields that count there; the others have to be at their defaults.
+        where: their group, for the message.
+
+    Raises:
+        ValueError: another field was set.
+    """
+    default = LearningSettings()
+    for name in LearningSettings.model_fields:
+        value = getattr(default, name)
+        if name not in read and getattr(learning, name) != value:
+            shown = value if isinstance(value, str | int | float) else "its default"
+            raise ValueError(f"{where}.{name}: does not count in this study; leave it at {shown}")

@@ -192,7 +192,7 @@ def _protocol(found: Found) -> list[str]:
         _against(found, arms, FULL, "all roles with common random numbers"),
         f"Common random numbers are worth {show(_negative(own), sign=True)} in success "
         f"({verdict(_negative(own))}), and sharing equal calls makes training {calls[0] / calls[1]:.1f} times cheaper. "
-        "What roles are worth here is what the pool gives them: without any the best per kind falls from "
+        "What roles are worth here is what the pool gives them: without any the best per kind goes from "
         f"{found.ceiling(arms[FULL]).per_kind:.3f} to {found.ceiling(arms[NO_ROLES]).per_kind:.3f}. "
         f"The authors' recipe changes success by {show(lost[AUTHORS], sign=True)} ({verdict(lost[AUTHORS])}).",
     ]
@@ -323,8 +323,8 @@ def _scales(found: Found, settings: Settings) -> list[str]:
         f"block {own.layer} of the {depth} that the encoder is cut to (the paper: the second-to-last of all 28), "
         f"{own.scale} of a singular value per unit.",
         markdown(["scales", "n", "of them scales", "success", *paper.COLUMNS], rows),
-        f"Scales less none: {show(gain, sign=True)} ({verdict(gain)}); the paper gains with them on all four tasks. "
-        f"{own.seeds} seeds and an encoder this small cannot settle that.",
+        f"Scales less none: {show(gain, sign=True)} ({verdict(gain)}, {own.seeds} seeds); the paper gains with them on "
+        "all four tasks.",
         f"With `released` the embedding is scaled too, so that nothing is shared between candidates: {few}, one seed, "
         "only to see what it costs.",
         markdown(

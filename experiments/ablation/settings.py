@@ -4,7 +4,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import Field, model_validator
 
-from experiments.study_settings import StudySettings, WorldSettings
+from experiments.study_settings import STRATEGY, StudySettings, WorldSettings, check_read
 from trinity_jax.config import Count, Group, LearningSettings, PoolSettings, Positive
 
 StepSizes = Annotated[tuple[Annotated[float, Field(gt=0)], ...], Field(min_length=1)]
@@ -84,6 +84,7 @@ class Settings(StudySettings):
             raise ValueError("learning.population: expected a number, the same for heads of every size")
         if self.learning.repeats != 1:
             raise ValueError("learning.repeats: replications are questions here, expected 1")
+        check_read(self.learning, (*STRATEGY, "questions"), "learning")
         for name, count, train in (
             ("replications", max(self.replications), self.world.train),
             ("learning.questions", self.learning.questions, self.world.train),

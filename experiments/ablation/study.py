@@ -61,7 +61,8 @@ def check(settings: Settings, groups: Groups) -> int:
     Raises:
         UserError: see `run`.
     """
-    from_pool(settings.pool, [task.kind for task in settings.world.mix])
+    for mix in (settings.world.mix, settings.small.world.mix if settings.small else ()):
+        from_pool(settings.pool, [task.kind for task in mix])
     own = settings.world
     width = own.synthetic.width if own.states == "synthetic" else decoder_of(own.encoder).config.hidden_size
     outputs = len(settings.pool.names) + 3

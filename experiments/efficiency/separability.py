@@ -120,7 +120,7 @@ def lines(points: Sequence[Point], settings: Settings) -> Iterator[str]:
     full = {t: (ahead("within", least, "full", t), ahead("across", 0.0, "full", t)) for t in (early, late)}
     c_mu = {arm: one(found, problem="across", arm=arm, T=late).c_mu_T or 0.0 for arm in ("full", "separable")}
     yield note(
-        f"Full covariance does not mind rotation but is slow to learn: on those two {full[early][0]:.1f} and "
+        f"Full covariance, which does not know the axes, on those two: {full[early][0]:.1f} and "
         f"{full[early][1]:.1f} powers of ten ahead of isotropic after {early} generations, {full[late][0]:.1f} and "
         f"{full[late][1]:.1f} after {late}, where its c_mu T is {c_mu['full']:.2f} (separable: "
         f"{c_mu['separable']:.1f})."

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 from jaxtyping import Float
-from scipy.special import expit
+from scipy.special import expit, logit
 
 from experiments.efficiency import laws
 from experiments.efficiency.arms import new_key, strategy
@@ -117,7 +117,7 @@ def lines(points: Sequence[Point], settings: Settings) -> Iterator[str]:
             f"Below G = 1/{1 / limit.value:.1f} ({size}, p = 1/2) no step size makes {who} gain: at sigma |g| = "
             f"{crossing.sigma0:g} the gain is 0 at G = 1/{1 / crossing.value:.1f} [1/{1 / crossing.low:.1f}, "
             f"1/{1 / crossing.high:.1f}], by the law for that step size 1/{1 / (crossing.predicted or 1):.1f}. "
-            "Larger steps need more.",
+            "By the law larger steps need more.",
         )
     limit = laws.es_threshold(settings.population, settings.threshold.replications)
     below = [p for p in found if p.measure == "gain" and p.N is None and (p.G or 0) < 0.99 * limit]
@@ -131,7 +131,7 @@ def lines(points: Sequence[Point], settings: Settings) -> Iterator[str]:
     n = settings.gain.n
     yield note(
         "For long vectors this is strict. If all directions curve alike, the optimum lies n G / 2 logits above the "
-        f"start: at the threshold and n = {n:,}, {n * limit / 2:.0f} logits. Chances of success span a few logits "
-        f"only, so binary rewards with {settings.threshold.replications} replications can teach an ES only where "
-        "some few hundred directions carry the curvature."
+        f"start: at the threshold and n = {n:,}, {n * limit / 2:.0f} logits. From p = 0.05 to 0.95 it is "
+        f"{2 * logit(0.95):.0f} logits, so binary rewards with {settings.threshold.replications} replications can "
+        f"teach an ES only where at most about {4 * logit(0.95) / limit:.0f} directions carry the curvature."
     )

@@ -186,12 +186,18 @@ def _notes(settings: Settings, ground: Ground, published: Sequence[Arm], tuned: 
         for other in published
         if other.name == arm.name
     }
-    most = max(gains, key=lambda name: gains[name].mean)
+    most = max(gains, key=lambda name: abs(gains[name].mean))
     notes.append(f"- Tuning changed most for {most}: {show(gains[most], sign=True)}.")
-    if any(arm.name in ("sft", "ridge") for arm in published):
+    told = [
+        f"{before.name} {before.episodes[-1]:,} as published and {after.episodes[-1]:,} tuned"
+        for before in published
+        for after in tuned
+        if before.name == after.name in ("sft", "ridge")
+    ]
+    if told:
         notes.append(
             "- SFT and ridge fit the models' rows only: their roles are uniform when choices are sampled, and always "
-            "Worker with the largest logits. Their episodes are single calls: fewer calls than others' episodes."
+            f"Worker with the largest logits. They play no episodes but learn from single calls: {', '.join(told)}."
         )
     return notes
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from experiments.study_settings import StudySettings, WorldSettings
+from experiments.study_settings import StudySettings, WorldSettings, check_read
 from trinity_jax.config import Group, LearningSettings, PoolSettings, Positive
 
 KNOWN: dict[str, dict[str, Any]] = {
@@ -48,7 +48,9 @@ class Settings(StudySettings):
     pool: PoolSettings
     compare: tuple[str, ...] = Field(default=tuple(KNOWN), min_length=1)
     learners: dict[str, ArmSettings]
-    episodes: Positive = Field(default=30_720, description="of every learner; for sft and ridge single calls")
+    episodes: Positive = Field(
+        default=30_720, description="of every learner; sft and ridge make at most as many single calls"
+    )
     seeds: Annotated[int, Field(ge=2)] = 15
     tuning_seeds: Positive = Field(default=3, description="of every trial, apart from the seeds that are reported")
     whitened: Positive = Field(default=8, description="principal directions of whitened coordinates")
@@ -74,16 +76,35 @@ class Settings(StudySettings):
         trials = {name: len(self.learners[name].trials) for name in self.compare}
         if len(set(trials.values())) > 1:
             raise ValueError(f"learners: expected equally many trials (steps) of each, got {trials}")
+        if not all(trials.values()):
+            raise ValueError("learners: steps: expected at least one trial of each, got none")
         for name in self.compare:
-            for version in (self.learners[name].published, self.learners[name].tuned):
-                if version.population is None:
-                    raise ValueError(f"learners.{name}: population: expected a number, got null")
-                if version.generations and self.episodes % _per_generation(version):
-                    raise ValueError(
-                        f"learners.{name}: episodes: {self.episodes} is no multiple of a generation's "
-                        f"{_per_generation(version)} (population x questions x repeats)"
-                    )
+            for version in ("published", "tuned"):
+                self._playable(getattr(self.learners[name], version), f"learners.{name}.{version}")
         return self
+
+    def _playable(self, learning: LearningSettings, where: str) -> None:
+        if learning.population is None:
+            raise ValueError(f"{where}.population: expected a number, got null")
+        check_read(learning, LearningSettings.model_fields.keys() - _unread(learning), where)
+        warm = learning.warm_start
+        if (warm.questions, warm.roles) != (None, "none"):
+            raise ValueError(f"{where}.warm_start: every training question is asked here, and roles are not taught")
+        if learning.generations:
+            if self.episodes % _per_generation(learning):
+                raise ValueError(
+                    f"{where}: episodes: {self.episodes} is no multiple of a generation's "
+                    f"{_per_generation(learning)} (population x questions x repeats)"
+                )
+            if learning.questions > self.world.train:
+                raise ValueError(
+                    f"{where}.questions: {learning.questions} is more than world.train: {self.world.train}"
+                )
+        elif (calls := warm.calls(len(self.pool.names), self.world.train)) > self.episodes:
+            raise ValueError(
+                f"{where}.warm_start.samples: {calls} single calls (models x questions x samples) are more than "
+                f"episodes: {self.episodes}"
+            )
 
     def arm(self, name: str, version: Literal["published", "tuned"]) -> LearningSettings:
         """A learner's settings with as many generations as its episodes pay for."""
@@ -112,6 +133,11 @@ def _over(own: dict[str, Any], meant: dict[str, Any]) -> dict[str, Any]:
         elif isinstance(own.get(key, {}), dict):
             found[key] = _over(own.get(key, {}), value)
     return found
+
+
+def _unread(learning: LearningSettings) -> set[str]:
+    """The world's fitness is the mean reward; who evolves here begins at zero."""
+    return {"fitness", "warm_start"} if learning.generations else {"fitness"}
 
 
 def _per_generation(learning: LearningSettings) -> int:

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from experiments.study_settings import StudySettings
+from experiments.study_settings import STRATEGY, StudySettings, check_read
 from trinity_jax.config import EncoderSettings, Group, LearningSettings, Positive
 
 PositiveNumber = Annotated[float, Field(gt=0)]
@@ -29,6 +29,11 @@ class EvolvedSettings(Group):
         default=(1e-3, 1e-4, 1e-5), min_length=1, description="times the squared weights"
     )
     learning: LearningSettings = LearningSettings()
+
+    @model_validator(mode="after")
+    def _by_the_strategy(self) -> "EvolvedSettings":
+        check_read(self.learning, STRATEGY, "learning")
+        return self
 
 
 class RivalSettings(Group):

@@ -76,7 +76,8 @@ def _verdict(settings: Settings, pool: PoolResult) -> str:
         part = 5 if share == 0.8 else 30
         within = (calls <= pool.budget / part).mean()
         middle = f"median {np.median(calls):,.0f} calls" if np.isfinite(np.median(calls)) else "median never"
-        ratio = f", 1/{pool.budget / np.median(calls):.0f} of the reference's" if np.isfinite(np.median(calls)) else ""
+        median = float(np.median(calls))
+        ratio = f", {_share(median / pool.budget)} the reference's" if np.isfinite(median) else ""
         lines.append(
             f"- {share:.0%} of the gain: {middle}{ratio}; reached by {reached.mean():.0%} of the seeds, by "
             f"{within:.0%} within 1/{part} of the reference's calls."
@@ -120,6 +121,11 @@ def _table(settings: Settings, pool: PoolResult) -> str:
     header = ["recipe", "n", "calls to 80 % (seeds)", "calls to 90 % (seeds)"]
     header += ["success at 1/30", "at 1/5", "at 1", "calls in all"]
     return f"### {pool.name}\n\n" + markdown(header, rows)
+
+
+def _share(part: float) -> str:
+    """``1/6 of``, or how many times."""
+    return f"1/{1 / part:.0f} of" if part <= 0.5 else f"{part:.2f} times"
 
 
 def _needed(calls: Float[np.ndarray, " S"]) -> str:

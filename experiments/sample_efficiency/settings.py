@@ -1,11 +1,11 @@
 """Pools, recipes and budget of the sample-efficiency study."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from experiments.study_settings import StudySettings, WorldSettings
-from trinity_jax.config import Group, LearningSettings, PoolSettings, Positive, ReadoutSettings
+from experiments.study_settings import StudySettings, WorldSettings, check_read
+from trinity_jax.config import Group, LearningSettings, PoolSettings, ReadoutSettings
 
 
 class Recipe(Group):
@@ -23,12 +23,13 @@ class Recipe(Group):
     @model_validator(mode="after")
     def _start_is_whole(self) -> "Recipe":
         start = self.learning.warm_start
+        check_read(self.learning, LearningSettings.model_fields.keys() - {"fitness"}, "learning")
         if start.kind != "none" and (
             start.kind != "ridge" or start.roles != "script" or start.questions or self.readout.kind == "raw"
         ):
             raise ValueError("warm_start here: expected kind: ridge, roles: script, questions: null and no raw readout")
-        if (self.readout.source == "script") != (start.roles == "script"):
-            raise ValueError("readout.source: script goes with learning.warm_start.roles: script")
+        if len({self.readout.source == "script", start.kind != "none", start.roles == "script"}) > 1:
+            raise ValueError("readout.source: script goes with a learning.warm_start of roles: script")
         return self
 
 
@@ -42,7 +43,7 @@ class Settings(StudySettings):
     compare: tuple[str, ...] | None = Field(default=None, description="names of recipes to run; null: all")
     reference: str = Field(default="reference", description="the recipe whose calls are the yardstick")
     ours: str = Field(default="ours", description="the recipe that is judged")
-    seeds: Positive = 20
+    seeds: Annotated[int, Field(ge=2)] = 20
     least_gain: float = Field(default=0.03, description="pools with less to gain are only checked for harm")
 
     @model_validator(mode="after")

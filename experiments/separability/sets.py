@@ -30,6 +30,9 @@ def gather(settings: Settings) -> tuple[dict[str, Outcomes], str | None]:
             missing = str(error)
         else:
             recorded = outcomes.load(folder).pool(settings.recorded.pool, "recorded.pool")
+            # The plane of an LDA takes three kinds.
+            if len(recorded.tasks) < 3:
+                raise UserError(f"{folder}: expected prompts of at least 3 tasks, got {', '.join(recorded.tasks)}")
             sets["recorded"] = recorded.some(settings.recorded.per_task)
     return sets, missing
 

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from experiments.study_settings import StudySettings
+from experiments.study_settings import STRATEGY, StudySettings, check_read
 from trinity_jax.config import EncoderSettings, GeneratedTask, Group, LearningSettings, Positive, Share
 
 Folds = Annotated[int, Field(ge=2)]
@@ -49,6 +49,11 @@ class HeadSettings(Group):
     share: float = Field(default=1 / 3, gt=0, lt=1, description="of the prompts of each kind")
     learning: LearningSettings = LearningSettings()
 
+    @model_validator(mode="after")
+    def _by_the_strategy(self) -> "HeadSettings":
+        check_read(self.learning, STRATEGY, "learning")
+        return self
+
 
 class SvmSettings(Group):
     """Support vector machines; C is chosen by cross-validation inside every training part."""
@@ -82,4 +87,6 @@ class Settings(StudySettings):
             raise ValueError(
                 f"encoder.read_position: {self.encoder.read_position} must be one of positions: {list(self.positions)}"
             )
+        if self.recorded is not None and "recorded" in self.mixes:
+            raise ValueError("mixes: recorded is the name of the set of recorded outcomes; expected another")
         return self

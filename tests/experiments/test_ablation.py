@@ -20,6 +20,7 @@ from tests.tiny import make_encoder
 from trinity_jax import config
 from trinity_jax.config import LearningSettings, PoolSettings, ReadoutSettings
 from trinity_jax.coordinator.heads import make
+from trinity_jax.errors import UserError
 from trinity_jax.learning.strategy import Strategy
 from trinity_jax.world import histories
 from trinity_jax.world.evolve import Rules, evolve
@@ -145,6 +146,14 @@ def test_an_arm_is_the_run_of_its_step_size(world, smoke):
     assert trained[tuned.sigma0] == max(trained.values())
 
 
+def test_kinds_of_the_small_world_need_skills_too():
+    known = dict.fromkeys(("chain_sum", "spell_backward", "leg_counting", "weekday_choice"), 0.5)
+    pool = f"pool.simulated=[{{name: a, worker: {known}}}]"
+    assert study.check(load("study.preset=smoke", pool, "small={}"), {}) == 16
+    with pytest.raises(UserError, match="no skill for 'other'"):
+        study.check(load("study.preset=smoke", pool, "small={world: {mix: [{kind: other}]}}"), {})
+
+
 def test_ceilings(world):
     found = ceilings(world, [(3, ALL_ROLES), (3, (True, False, True)), (3, (True, False, False))])
     names = kind_names([KINDS[kind] for kind in np.asarray(world.kinds)])
@@ -240,6 +249,7 @@ def test_a_study_writes_what_its_numbers_say(tmp_path, monkeypatch, smoke):
         ("pool.simulated=[{name: a, worker: {chain_sum: 0.5}}]", ["no skill for 'spell_backward'"]),
         ("learning.learner=reinforce", ["learning.learner", "sep_cma_es", "reinforce"]),
         ("learning.population=null", ["learning.population"]),
+        ("learning.common_random_numbers=false", ["learning.common_random_numbers: does not count"]),
         ("replications=[16]", ["replications: 16", "12 training questions"]),
         ("calls=[4]", ["calls: 4", "world.max_calls: 3"]),
         ("heads=[sparse]", ["heads", "linear"]),

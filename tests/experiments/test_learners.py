@@ -59,11 +59,22 @@ def test_every_learner_has_as_many_episodes_and_trials():
         ("learners.ridge.steps.raw=[0.1]", "expected equally many trials"),
         ("episodes=30721", "30721 is no multiple of a generation's 512"),
         ("learners.grpo.published.sigma=1", "learners.grpo.published.sigma"),
+        ("world.train=16", "random_search_uniform.published.questions: 32 is more than world.train: 16"),
+        ("learners.ridge.tuned.warm_start.samples=161", "30912 single calls .* more than episodes: 30720"),
+        ("learners.sft.tuned.warm_start.questions=8", "sft.tuned.warm_start: every training question is asked"),
+        ("learners.grpo.tuned.warm_start.kind=ridge", "grpo.tuned.warm_start: does not count"),
+        ("learners.sep_cma_es.tuned.fitness.turn_weight=0.1", "sep_cma_es.tuned.fitness: does not count"),
     ],
 )
 def test_bad_settings_are_told(override, message):
     with pytest.raises(UserError, match=message):
         settings(override)
+
+
+def test_trials_have_to_be_there():
+    none = "{raw: [], centred: [], whitened: []}"
+    with pytest.raises(UserError, match="at least one trial"):
+        settings("compare=[ridge]", f"learners.ridge.steps={none}")
 
 
 # --- steps ---
@@ -165,6 +176,13 @@ def test_the_page_says_where_the_order_turns():
     assert "**The ranking depends on the settings**: 4 of 10 pairs" in found
     assert "Tuned, sep_cma_es, isotropic_es, reinforce end clearly above the best fixed policy" in found
     assert "reinforce reach 90 % of the attainable gain of 0.400" in found
+    assert "Tuning changed most for reinforce: +0.550" in found
+    assert "learn from single calls: sft 32 as published and 32 tuned" in found
+    worse = [
+        one._replace(version="tuned") if one.name != "sep_cma_es" else arm("sep_cma_es", "tuned", 0.3)
+        for one in arms[:5]
+    ]
+    assert "Tuning changed most for sep_cma_es: -0.300" in page.text(settings(), GROUND, [*arms[:5], *worse], trials)
     steady = page.text(settings(), GROUND, [*arms[:5], *(one._replace(version="tuned") for one in arms[:5])], trials)
     assert "None of the 10 pairs of learners clearly changes its order" in steady
 

@@ -11,7 +11,7 @@ import yaml
 from rich.console import Console
 
 from experiments.results import Results
-from experiments.sample_efficiency import study
+from experiments.sample_efficiency import page, study
 from experiments.sample_efficiency.curves import Curves, calls_to, success_at
 from experiments.sample_efficiency.settings import Settings
 from experiments.sample_efficiency.warm_start import rule, warm_start
@@ -72,6 +72,10 @@ def test_a_warm_start_knows_the_models_and_the_protocol():
     assert chances[last == histories.Event.REJECT, WORKER].all()
 
 
+def test_calls_are_told_as_a_share_of_the_references():
+    assert [page._share(part) for part in (0.1, 0.49, 0.8, 2.5)] == ["1/10 of", "1/2 of", "0.80 times", "2.50 times"]
+
+
 def small(**changes):
     data = config.read(CONFIG, ("study.preset=smoke",))
     data |= {"seeds": 2, "compare": None, "world": data["world"] | {"train": 16, "held_out": 8}}
@@ -95,9 +99,10 @@ def test_a_small_study_leaves_every_point_and_a_page(tmp_path):
     assert all(float(row["low"]) <= float(row["success"]) <= float(row["high"]) for row in curve)
     # The reference pays for every call it asks for, the start alone stops at its start.
     assert len([row for row in rows if row["part"] == "curve" and row["recipe"] == "start_alone"]) == 2
-    page = (tmp_path / "run" / "results.md").read_text()
-    assert "## complementary" in page
-    assert "Less than 0.03 to gain" in page or "80% of the gain" in page
+    text = (tmp_path / "run" / "results.md").read_text()
+    assert "## complementary" in text
+    assert "Less than 0.03 to gain" in text
+    assert "80% of the gain" in text
     assert {p.suffix for p in (tmp_path / "run" / "figures").iterdir()} == {".png", ".svg"}
 
 
@@ -109,6 +114,9 @@ def test_a_small_study_leaves_every_point_and_a_page(tmp_path):
         (("recipes", "ours", "learning", "questions"), 4000, "more than world.train"),
         (("recipes", "ours", "learning", "learner"), "sepcma", "sep_cma_es"),
         (("recipes", "ours", "readout"), {"kind": "raw"}, "no raw readout"),
+        (("recipes", "ours", "learning", "fitness"), {"turn_weight": 0.1}, "learning.fitness: does not count"),
+        (("recipes", "ours", "learning", "warm_start"), {"kind": "none", "roles": "script"}, "goes with a"),
+        (("seeds",), 1, "seeds"),
     ],
 )
 def test_bad_settings_are_told_in_one_message(tmp_path, path, value, part):

@@ -230,6 +230,7 @@ def test_without_recorded_outcomes_the_page_says_so(config_file, cache, tmp_path
         ("recorded.folder=/nowhere", "data.folder: /nowhere holds no scores.csv"),
         ("mixes.small.kinds=[{kind: chain_sum}]", "mixes.small.kinds"),
         ("head.k=40", "readout.k: expected at most"),
+        ("head.learning.learner=isotropic_es", "learning.learner: does not count in this study"),
     ],
 )
 def test_bad_input_is_one_message_and_leaves_no_folder(config_file, cache, tmp_path, capsys, override, message):

@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.study_settings import WorldSettings
+from experiments.study_settings import STRATEGY, WorldSettings, check_read
 from experiments.worlds import build_ground, coordinator, on_ground, questions, read, transcripts
-from trinity_jax.config import HeadSettings, PoolSettings, ReadoutSettings
+from trinity_jax.config import HeadSettings, LearningSettings, PoolSettings, ReadoutSettings
 from trinity_jax.errors import UserError
 from trinity_jax.world import histories
 from trinity_jax.world.histories import Event
@@ -57,3 +57,10 @@ def test_a_head_that_does_not_fit_is_told():
         coordinator(HeadSettings(kind="block_diagonal", blocks=9), ReadoutSettings(kind="raw"), 64, 2)
     head = coordinator(HeadSettings(), ReadoutSettings(kind="whitened", k=4), 64, 2)
     assert head.layout.size == 5 * 4 + 5
+
+
+def test_settings_that_a_study_does_not_read_are_refused():
+    check_read(LearningSettings(generations=3, sigma0=1.0), STRATEGY, "learning")
+    for field, value, default in (("questions", 3, "16"), ("learner", "grpo", "sep_cma_es")):
+        with pytest.raises(ValueError, match=f"learning.{field}: does not count in this study; leave it at {default}"):
+            check_read(LearningSettings.model_validate({field: value}), STRATEGY, "learning")
