@@ -64,16 +64,22 @@ class Results:
         writer = csv.DictWriter(text, columns, lineterminator="\n")
         writer.writeheader()
         writer.writerows({key: _cell(value) for key, value in row.items()} for row in rows)
-        self._write(name, text.getvalue())
+        self._write(name, text.getvalue().encode())
 
     def page(self, text: str) -> None:
         """Write results.md."""
-        self._write("results.md", text.rstrip() + "\n")
+        self._write("results.md", (text.rstrip() + "\n").encode())
 
     def figure(self, name: str, figure: Figure) -> None:
         """Write figures/NAME.png and figures/NAME.svg."""
-        figure.savefig(self.folder / "figures" / f"{name}.png", dpi=150, metadata={"Software": None})
-        figure.savefig(self.folder / "figures" / f"{name}.svg", metadata={"Date": None})
+        kinds: dict[str, dict[str, Any]] = {
+            "png": {"dpi": 150, "metadata": {"Software": None}},
+            "svg": {"metadata": {"Date": None}},
+        }
+        for kind, options in kinds.items():
+            image = io.BytesIO()
+            figure.savefig(image, format=kind, **options)
+            self._write(f"figures/{name}.{kind}", image.getvalue())
 
     def check(self) -> None:
         """A study has to leave all three."""
@@ -81,10 +87,14 @@ class Results:
         if missing or not list((self.folder / "figures").glob("*.svg")):
             raise RuntimeError(f"the study left no {', '.join(missing) or 'figures'}")
 
-    def _write(self, name: str, text: str) -> None:
+    def _write(self, name: str, content: bytes) -> None:
         partial = self.folder / f"{name}.partial"
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(self.folder / name)
+        try:
+            partial.write_bytes(content)
+            partial.replace(self.folder / name)
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            raise
 
 
 def over_seeds(values: Sequence[float] | np.ndarray) -> Estimate:

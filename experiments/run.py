@@ -25,7 +25,10 @@ STUDIES = ("ablation", "efficiency", "learners", "recorded", "sample_efficiency"
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit code 0; 2 for what the user can mend; 130 for Ctrl-C, 143 for SIGTERM: the run goes on with ``--resume``."""
+    """Exit code 0; 2 for what the user can mend; 130 for Ctrl-C, 143 for SIGTERM.
+
+    A training run goes on with ``--resume``; a study starts anew.
+    """
     parser = argparse.ArgumentParser(prog="experiments/run.py", description=__doc__)
     parser.add_argument("--config", required=True, help="YAML file, such as experiments/configs/quickstart.yaml")
     parser.add_argument("--set", action="append", default=[], metavar="K=V", help="such as learning.generations=5")
@@ -34,22 +37,25 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     # A table needs room; where nobody looks through a window, give it some.
     console = Console(width=None if sys.stdout.isatty() else 132)
+    resumes = True
     try:
         if options.resume and options.run_dir is None:
             raise UserError("--resume needs --run-dir: the run to go on with")
         data = config.read(options.config, tuple(options.set))
+        resumes = data.get("kind", "train") == "train"
         stamp = f"{Path(options.config).stem}-{datetime.now():%Y%m%d-%H%M%S}"
         work = _work(data, options.config)
-        with _terminable():
+        with _terminable(resumes):
             work(options.run_dir or Path("runs") / stamp, options.resume, console)
     except UserError as error:
         return _error(str(error))
     except OSError as error:
         # A disk that is full, a folder that became read-only: whatever the file, the user's to mend.
         where = f"{error.filename}: " if error.filename else ""
-        return _error(f"{where}{error.strerror or error}; what was paid for is kept: mend it and add --resume")
+        after = "what was paid for is kept: mend it and add --resume" if resumes else "mend it and start the study anew"
+        return _error(f"{where}{error.strerror or error}; {after}")
     except KeyboardInterrupt:
-        return _stopped(signal.SIGINT)
+        return _stopped(signal.SIGINT, resumes)
     return 0
 
 
@@ -88,15 +94,16 @@ def _error(message: str) -> int:
     return 2
 
 
-def _stopped(number: int) -> int:
-    Console(stderr=True).print("stopped; what was paid for is kept: go on with --resume")
+def _stopped(number: int, resumes: bool) -> int:
+    after = "what was paid for is kept: go on with --resume" if resumes else "a study starts anew each time"
+    Console(stderr=True).print(f"stopped; {after}")
     return 128 + number
 
 
 @contextmanager
-def _terminable() -> Iterator[None]:
+def _terminable(resumes: bool) -> Iterator[None]:
     """SIGTERM ends the process on the spot: a run survives that at any moment, an exception may get lost on its way."""
-    before = signal.signal(signal.SIGTERM, lambda number, _: os._exit(_stopped(number)))
+    before = signal.signal(signal.SIGTERM, lambda number, _: os._exit(_stopped(number, resumes)))
     try:
         yield
     finally:

@@ -89,3 +89,23 @@ def test_other_errors_are_not_hidden(run):
 
 def test_success_is_silent(run):
     assert run(lambda: None) == (0, "")
+
+
+STUDY = ["--config", "experiments/configs/efficiency.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "part"),
+    [
+        (KeyboardInterrupt(), 130, "stopped"),
+        (OSError(errno.ENOSPC, "No space left on device", "RUN"), 2, "RUN: No space"),
+    ],
+)
+def test_a_study_that_ends_early_is_not_told_to_resume(tmp_path, monkeypatch, capsys, error, code, part):
+    monkeypatch.setattr("experiments.efficiency.study.run", lambda *_: failing(error)())
+    assert main([*STUDY, "--run-dir", str(tmp_path / "run")]) == code
+    said = capsys.readouterr().err
+    assert part in said
+    assert "anew" in said
+    assert "--resume" not in said
+    assert not (tmp_path / "run").exists()
