@@ -31,8 +31,10 @@ from trinity_jax.encoder.states import Progress, cached, decoder_of
 from trinity_jax.encoder.states import read as tokens
 from trinity_jax.episode.episode import EpisodeState, Role, messages, start, step
 from trinity_jax.episode.transcript import view
+from trinity_jax.errors import UserError
 from trinity_jax.pool.reply import Call, Message, Sampling
 from trinity_jax.pool.simulated import SimulatedModel, SimulatedQuestion
+from trinity_jax.tasks.generated import FAMILIES
 from trinity_jax.tasks.jsonl import load_tasks
 from trinity_jax.tasks.question import Question
 from trinity_jax.world import histories
@@ -93,6 +95,31 @@ def build_ground(settings: WorldSettings, pool_size: int, progress: Progress | N
         )
     luck = jax.random.normal(jax.random.fold_in(root, 1), (len(kinds),))
     return Ground(kinds, states, settings.train, settings.difficulty * np.asarray(luck), settings)
+
+
+def check_pool(pool: PoolSettings, settings: WorldSettings, where: str) -> None:
+    """Tell before any state is computed what is wrong with a pool's tables.
+
+    Args:
+        pool: of simulated models.
+        settings: whose kinds the models must have skills for.
+        where: the pool's key in the settings, for the message.
+
+    Raises:
+        UserError: a kind that a model has no skill for, or a skill for what is no kind of question.
+    """
+    kinds = [task.kind for task in settings.mix]
+    try:
+        from_pool(pool, kinds)
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from error
+    for model in pool.simulated:
+        for role, table in (("worker", model.worker), ("thinker", model.thinker)):
+            if unknown := sorted(table.keys() - {"default", *kinds, *FAMILIES}):
+                raise UserError(
+                    f"{where}: {model.name}: {role}: {unknown[0]!r} is no kind of question; expected default or kinds "
+                    f"of world.mix ({', '.join(dict.fromkeys(kinds))})"
+                )
 
 
 def on_ground(ground: Ground, pool: PoolSettings) -> World:

@@ -15,7 +15,7 @@ from experiments.learners.play import Player, Runs, Task, View
 from experiments.learners.settings import Readout, Settings
 from experiments.learners.steps import name_of, step_of
 from experiments.results import Results, over_seeds, show
-from experiments.worlds import build_ground, coordinator, kind_names, on_ground, read
+from experiments.worlds import build_ground, check_pool, coordinator, kind_names, on_ground, read
 from trinity_jax.config import HeadSettings, ReadoutSettings
 from trinity_jax.learning.learner import build
 from trinity_jax.world.evolve import Rules, World
@@ -29,8 +29,9 @@ def run(settings: Settings, results: Results, console: Console) -> None:
     """Play everything; write the tables, the figures and the page.
 
     Raises:
-        UserError: a world that cannot be built.
+        UserError: a pool's table that does not fit the kinds, or a world that cannot be built.
     """
+    check_pool(settings.pool, settings.world, "pool")
     console.print(f"world: {settings.world.states} states")
     made = build_ground(settings.world, len(settings.pool.names))
     world, names = on_ground(made, settings.pool), kind_names(made.kinds)

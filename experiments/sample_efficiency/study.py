@@ -1,5 +1,6 @@
 """All recipes on all pools: calls to 80 and 90 % of the attainable gain, and success at fixed budgets."""
 
+import re
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,8 @@ from experiments.sample_efficiency import figures, page
 from experiments.sample_efficiency.curves import Curves, calls_to, runner, success_at
 from experiments.sample_efficiency.page import FRACTIONS, Arm, PoolResult
 from experiments.sample_efficiency.settings import Settings
-from experiments.worlds import Ground, build_ground, on_ground
+from experiments.worlds import Ground, build_ground, check_pool, on_ground
+from trinity_jax.errors import UserError
 from trinity_jax.world.value import attainable
 
 SHARES = (0.8, 0.9)
@@ -20,11 +22,17 @@ def run(settings: Settings, results: Results, console: Console) -> None:
     """Leave results.csv, figures and results.md.
 
     Raises:
-        UserError: a pool without a skill for some kind, or a read-out that does not fit.
+        UserError: a pool's name that no file can have, a table that does not fit the kinds, or such a read-out.
     """
+    # Every pool is looked at before the first state is computed: a bad table stops the study at once.
+    for name, pool in settings.pools.items():
+        if not re.fullmatch(r"[\w .-]+", name):
+            raise UserError(
+                f"pools: expected names of letters, digits, _, - and . (figures are named so), got {name!r}"
+            )
+        check_pool(pool, settings.world, f"pools.{name}")
     sizes = sorted({len(pool.names) for pool in settings.pools.values()})
     grounds = {size: _ground(settings, size, console) for size in sizes}
-    # Every pool is looked at before the first is played: a bad table stops the study at once.
     found = {name: _attainable(grounds[len(pool.names)], settings, name) for name, pool in settings.pools.items()}
     curves: dict[str, dict[str, Curves]] = {name: {} for name in settings.pools}
     for recipe in settings.names:
