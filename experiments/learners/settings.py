@@ -64,7 +64,7 @@ class Settings(StudySettings):
             return data
         chosen = data.get("compare", list(arms))
         for name in [*arms, *(chosen if isinstance(chosen, list | tuple) else ())]:
-            if name not in KNOWN:
+            if name not in list(KNOWN):  # a list has no hash
                 raise ValueError(f"learners: expected names of {', '.join(KNOWN)}, got {name!r}")
         return data | {"learners": {name: _named(name, arm) for name, arm in arms.items()}}
 

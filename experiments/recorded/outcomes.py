@@ -9,9 +9,9 @@ import hashlib
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -145,7 +145,10 @@ def _prompts(path: Path) -> dict[Key, str]:
         try:
             row = json.loads(line)
             task, one, prompt = row["task"], row["id"], row["prompt"]
-        except (ValueError, KeyError, TypeError) as error:
+            f"{task}{one}{prompt}".encode()
+        except UnicodeEncodeError as error:
+            raise UserError(f"{path}:{number}: holds half of a surrogate pair, which is no text") from error
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise UserError(f'{path}:{number}: expected {{"task", "id", "prompt"}} ({error!r})') from error
         key = (str(task), str(one))
         if key in found:
@@ -161,13 +164,13 @@ def _prompts(path: Path) -> dict[Key, str]:
 def _table(path: Path, number: Callable[[str], float]) -> tuple[tuple[str, ...], dict[Key, list[float]]]:
     """Model names, and a row of numbers for each (task, id)."""
     reader = csv.reader(_lines(path))
-    header = next(reader, [])
+    header = next(_sound(reader, path), [])
     if header[:2] != ["task", "id"] or len(header) < 3:
         raise UserError(f"{path}: expected the columns task, id and one for each model, got {', '.join(header[:5])}")
     if twice := [name for name, count in Counter(header).items() if count > 1]:
         raise UserError(f"{path}: the column {twice[0]!r} stands there twice")
     found: dict[Key, list[float]] = {}
-    for row in reader:
+    for row in _sound(reader, path):
         where = f"{path}:{reader.line_num}"
         if len(row) != len(header):
             raise UserError(f"{where}: expected {len(header)} columns, got {len(row)}")
@@ -179,6 +182,14 @@ def _table(path: Path, number: Callable[[str], float]) -> tuple[tuple[str, ...],
         except ValueError as error:
             raise UserError(f"{where}: {'/'.join(key)}: {error}") from error
     return tuple(header[2:]), found
+
+
+def _sound(reader: Any, path: Path) -> Iterator[list[str]]:
+    """Rows of a csv reader; what it cannot read is told."""
+    try:
+        yield from reader
+    except csv.Error as error:
+        raise UserError(f"{path}:{reader.line_num}: not a table of comma-separated values ({error})") from error
 
 
 def _score(cell: str) -> float:
