@@ -55,7 +55,8 @@ class Results:
         if kind is not None and not kept:
             (self.folder / "config.yaml").unlink(missing_ok=True)
             (self.folder / "figures").rmdir()
-            self.folder.rmdir()
+            if not self.folder.is_symlink():
+                self.folder.rmdir()
 
     def table(self, rows: Sequence[Mapping[str, Any]], name: str = "results.csv") -> None:
         """Write every point; columns in order of first appearance, empty where a row has none."""

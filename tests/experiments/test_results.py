@@ -35,3 +35,11 @@ def test_a_table_that_cannot_be_written_leaves_nothing(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="No space"), results:
         results.table([{"a": 1}])
     assert not (tmp_path / "run").exists()
+
+
+def test_what_went_wrong_is_told_where_the_folder_is_a_link(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    with pytest.raises(ZeroDivisionError), Results.begin(tmp_path / "link", StudySettings(kind="efficiency")):
+        raise ZeroDivisionError
+    assert not list((tmp_path / "real").iterdir())
