@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 
 from experiments.recorded.evolve import evolve, logits, task_weights
 from experiments.recorded.outcomes import Outcomes
-from experiments.separability.settings import HeadSettings
+from experiments.separability.settings import HeadSettings, taught_of
 from trinity_jax.coordinator.readout import coordinates, fit
 
 
@@ -27,7 +27,7 @@ def taught(task: Int[np.ndarray, " Q"], share: float, seed: int) -> Bool[np.ndar
     rng, marked = np.random.default_rng(seed), np.zeros(len(task), bool)
     for t in np.unique(task):
         own = rng.permutation(np.flatnonzero(task == t))
-        marked[own[: max(3, round(share * len(own)))]] = True
+        marked[own[: taught_of(len(own), share)]] = True
     return marked
 
 

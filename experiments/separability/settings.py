@@ -1,5 +1,6 @@
 """Settings of the separability study."""
 
+import math
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -9,6 +10,11 @@ from experiments.study_settings import STRATEGY, StudySettings, check_read
 from trinity_jax.config import EncoderSettings, GeneratedTask, Group, LearningSettings, Positive, Share
 
 Folds = Annotated[int, Field(ge=2)]
+
+
+def taught_of(count: int, share: float) -> int:
+    """How many prompts of a kind the head is evolved on: the share, at least three."""
+    return max(3, round(share * count))
 
 
 class MixSettings(Group):
@@ -58,7 +64,7 @@ class HeadSettings(Group):
 class SvmSettings(Group):
     """Support vector machines; C is chosen by cross-validation inside every training part."""
 
-    kernels: tuple[Literal["linear", "rbf"], ...] = ("linear", "rbf")
+    kernels: tuple[Literal["linear", "rbf"], ...] = Field(default=("linear", "rbf"), min_length=1)
     C: tuple[Annotated[float, Field(gt=0)], ...] = Field(default=(1.0, 10.0, 100.0, 1000.0), min_length=1)
     folds: Folds = 5
     inner_folds: Folds = 3
@@ -87,6 +93,17 @@ class Settings(StudySettings):
             raise ValueError(
                 f"encoder.read_position: {self.encoder.read_position} must be one of positions: {list(self.positions)}"
             )
+        counts = {f"mixes.{name}.per_kind": mix.per_kind for name, mix in self.mixes.items()}
+        if self.recorded is not None:
+            counts["recorded.per_task"] = self.recorded.per_task
+        for where, count in counts.items():
+            judged = count - taught_of(count, self.head.share)
+            # The folds inside a training part take two of each kind.
+            if judged - math.ceil(judged / self.svm.folds) < 2:
+                raise ValueError(
+                    f"head.share: {self.head.share:g} of {where}: {count} leaves {judged} prompts of a kind to judge, "
+                    f"too few for svm.folds: {self.svm.folds}"
+                )
         if self.recorded is not None and "recorded" in self.mixes:
             raise ValueError("mixes: recorded is the name of the set of recorded outcomes; expected another")
         return self

@@ -229,6 +229,8 @@ def test_without_recorded_outcomes_the_page_says_so(config_file, cache, tmp_path
         ("recorded.pool=[ada, eve]", "recorded.pool: no outcomes of 'eve'"),
         ("recorded.folder=/nowhere", "data.folder: /nowhere holds no scores.csv"),
         ("mixes.small.kinds=[{kind: chain_sum}]", "mixes.small.kinds"),
+        ("head.share=0.9", "0.9 of mixes.small.per_kind: 12 leaves 1 prompts of a kind to judge"),
+        ("svm.kernels=[]", "svm.kernels"),
         ("head.k=40", "readout.k: expected at most"),
         ("head.learning.learner=isotropic_es", "learning.learner: does not count in this study"),
     ],
