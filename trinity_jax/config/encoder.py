@@ -31,6 +31,10 @@ class EncoderSettings(Group):
         default=None, description="rows per device step; null: on a CPU 1, or 8 pages; elsewhere 32"
     )
     cache_mb: Positive = Field(default=512, description="memory for transcripts already encoded")
+    work_mb: Positive = Field(
+        default=2048, description="memory of one device step; long transcripts go fewer at a time"
+    )
+    devices: Positive | None = Field(default=None, description="local devices that share the work; null: all there are")
 
     @model_validator(mode="after")
     def _buckets_ascend(self) -> "EncoderSettings":

@@ -1,7 +1,7 @@
 """Any number of rows through programs of fixed shapes."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -11,16 +11,44 @@ CALL_ROWS = 128
 """About how many rows one call takes; more rows are more calls of the same program."""
 
 
+class Call(NamedTuple):
+    """Rows of one call as arrays.
+
+    Attributes:
+        columns: one array [C, ...] for each element of a row; C is the capacity times the number of shares.
+        counts: rows in each share.
+        where: places of the rows among C, in their order.
+    """
+
+    columns: tuple[np.ndarray, ...]
+    counts: Int[np.ndarray, " shares"]
+    where: Int[np.ndarray, " rows"]
+
+
 def call_rows(size: int) -> int:
     """Rows of one call, C: a multiple of ``size`` near `CALL_ROWS`."""
     return -(-CALL_ROWS // size) * size
 
 
-def filled(capacity: int, rows: Sequence[Any], dtype: Any = np.int32, fill: int = 0) -> np.ndarray:
-    """Rows as one array [capacity, ...]; ``fill`` where there are none."""
-    array = np.full((capacity, *np.shape(rows[0])), fill, dtype)
-    array[: len(rows)] = rows
-    return array
+def calls(rows: Sequence[tuple[Any, ...]], empty: tuple[Any, ...], capacity: int, shares: int = 1) -> Iterator[Call]:
+    """Cut rows into calls, and each call into even shares that ``empty`` rows fill up.
+
+    Args:
+        rows: tuples of arrays or numbers, of one shape each.
+        empty: what stands where no row does.
+        capacity: rows of one share.
+        shares: how many devices share a call.
+    """
+    for start in range(0, len(rows), capacity * shares):
+        part = rows[start : start + capacity * shares]
+        counts = np.array([len(part) // shares + (i < len(part) % shares) for i in range(shares)], np.int32)
+        where = np.concatenate([i * capacity + np.arange(count) for i, count in enumerate(counts)])
+        columns = []
+        for values, filler in zip(zip(*part, strict=True), empty, strict=True):
+            column = np.repeat(np.asarray(filler)[None], capacity * shares, axis=0)
+            column[where] = values
+            columns.append(column)
+        yield Call(tuple(columns), counts, where)
 
 
 def grouped(rows: Any, count: Int[Array, ""], size: int, into: Any, step: Callable[[Any, Array, Any], Any]) -> Any:
@@ -44,11 +72,11 @@ def grouped(rows: Any, count: Int[Array, ""], size: int, into: Any, step: Callab
     return jax.lax.fori_loop(0, (count + size - 1) // size, group, into)
 
 
+def put_rows(into: Any, start: Array, results: Any) -> Any:
+    """Results written at rows ``start`` and after."""
+    return jax.tree.map(lambda a, b: jax.lax.dynamic_update_slice_in_dim(a, b, start, 0), into, results)
+
+
 def each(body: Callable[[Any], Any]) -> Callable[[Any, Array, Any], Any]:
     """A ``step`` for `grouped`: ``body`` of each row under `vmap`, written to the row's place."""
-
-    def step(into: Any, start: Array, part: Any) -> Any:
-        results = jax.vmap(body)(part)
-        return jax.tree.map(lambda a, b: jax.lax.dynamic_update_slice_in_dim(a, b, start, 0), into, results)
-
-    return step
+    return lambda into, start, part: put_rows(into, start, jax.vmap(body)(part))

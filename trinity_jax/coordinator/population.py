@@ -4,7 +4,6 @@ import hashlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -12,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from trinity_jax.coordinator.groups import call_rows, each, filled, grouped
+from trinity_jax.coordinator.groups import call_rows, calls, each, grouped
 from trinity_jax.coordinator.heads import Head, Weights, respond
 from trinity_jax.coordinator.layout import BIAS, HEAD, Layout
 from trinity_jax.coordinator.policy import Chosen, choose, decision_key
@@ -129,25 +128,21 @@ class PopulationEncoder:
         states = self.encoder.encode([(row.candidate, row.tokens) for row in rows])
         choices: list[Choice] = []
         step = call_rows(self.encoder.micro_batch)
-        for start in range(0, len(rows), step):
-            part, h = rows[start : start + step], states[start : start + step]
-            fill = partial(filled, step)
-            wanted = (
-                fill(h, np.float32),
-                fill([row.candidate for row in part], np.int32),
-                fill([row.key for row in part], np.uint32),
-                fill([row.roles for row in part], np.bool_),
-            )
-            arguments = (self._weights, self._bias, self.readout, self._root, wanted, mode == "sample", len(part))
-            chosen = jax.device_get(self._choose(*arguments))
+        wanted = [
+            (h, np.int32(row.candidate), np.asarray(row.key, np.uint32), np.asarray(row.roles))
+            for h, row in zip(states, rows, strict=True)
+        ]
+        for call in calls(wanted, wanted[0], step) if wanted else ():
+            arguments = (self._weights, self._bias, self.readout, self._root, call.columns, mode == "sample")
+            chosen = jax.device_get(self._choose(*arguments, call.counts))
             choices += [
                 Choice(int(model), int(role), tuple(models.tolist()), tuple(roles.tolist()), h_hash(state))
-                for model, role, models, roles, state in zip(*chosen, h, strict=False)
-            ]
+                for model, role, models, roles, state in zip(*chosen, call.columns[0], strict=True)
+            ][: len(call.where)]
         self.seconds += time.perf_counter() - started
         return choices
 
-    def _choose_program(self, weights, bias, readout, root, wanted, sample, count) -> Chosen:
+    def _choose_program(self, weights, bias, readout, root, wanted, sample, counts) -> Chosen:
         self._traces += 1
 
         def one(row: Any) -> Chosen:
@@ -162,7 +157,7 @@ class PopulationEncoder:
             jnp.zeros((capacity, models), jnp.float32),
             jnp.zeros((capacity, 3), jnp.float32),
         )
-        return grouped(wanted, count, self.encoder.micro_batch, into, each(one))
+        return grouped(wanted, counts[0], self.encoder.micro_batch, into, each(one))
 
 
 def h_hash(h: Float[np.ndarray, " D"]) -> str:

@@ -16,10 +16,12 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from trinity_jax.config import EncoderSettings, SvfSettings
-from trinity_jax.coordinator.groups import call_rows, each, filled, grouped
+from trinity_jax.coordinator.devices import SAME, SPREAD, Devices
+from trinity_jax.coordinator.groups import call_rows, calls, each, grouped
 from trinity_jax.coordinator.trunk import PagedTrunk, Tokens, WholeTrunk, digest, pages_at
 from trinity_jax.encoder import svf
-from trinity_jax.encoder.decoder import Block, Decoder, block_at, cut, final_norm, rope, run
+from trinity_jax.encoder.decoder import Block, Decoder, block_at, final_norm, rope, run
+from trinity_jax.encoder.memory import rows_per_step
 from trinity_jax.encoder.text import bucket, pad, read_row
 
 PAGES = 8
@@ -30,9 +32,9 @@ _log = logging.getLogger(__name__)
 
 
 class Parts(NamedTuple):
-    """A decoder split at the lowest scaled layer; ``tip`` blocks stand apart so that no call copies their weights."""
+    """A decoder, and the blocks from the lowest scaled layer on apart, so that no call copies their weights."""
 
-    trunk: Decoder
+    decoder: Decoder
     tip: tuple[Block, ...]
 
 
@@ -51,7 +53,8 @@ class TranscriptEncoder:
         compilations: programs traced so far, at most two per bucket.
 
     Raises:
-        UserError: an unknown target, or ``cache_mb`` too small for one transcript.
+        UserError: an unknown target, devices that there are not, or ``cache_mb`` or ``work_mb`` too small for one
+            transcript.
     """
 
     def __init__(self, decoder: Decoder, svf_settings: SvfSettings, settings: EncoderSettings, population: int):
@@ -64,21 +67,24 @@ class TranscriptEncoder:
         self._settings = settings
         first = self.adaptation.first_layer
         self._first = config.num_layers - 1 if first is None else first
-        self._parts = Parts(
-            cut(decoder, max(self._first, 1)),
-            tuple(block_at(decoder, i) for i in range(self._first, config.num_layers)),
-        )
+        self._devices = Devices(settings.devices)
+        decoder = self._devices.put(decoder)
+        self._parts = Parts(decoder, tuple(block_at(decoder, i) for i in range(self._first, config.num_layers)))
+        self._factors = self._devices.put(self.adaptation.factors)
+        self._rows_per_step(settings.buckets[-1])  # complains now rather than in the middle of a run
         self._trunk: WholeTrunk | PagedTrunk | None = None
         if self.adaptation.embeds:
             _log.warning("svf scales the embedding: every candidate runs the whole encoder, nothing can be shared")
         else:
-            kind = PagedTrunk if settings.page and self._first else WholeTrunk
-            size = settings.micro_batch or (PAGES if cpu and kind is PagedTrunk else self.micro_batch)
-            self._trunk = kind(self._parts.trunk, self._first, settings, size, self._jit)
+            paged = settings.page and self._first
+            size = (lambda T: settings.micro_batch or (PAGES if cpu else 32)) if paged else self._rows_per_step
+            kind = PagedTrunk if paged else WholeTrunk
+            self._trunk = kind(decoder, self._first, settings, size, self._devices, self._counted)
         self._states: OrderedDict[Pair, np.ndarray] = OrderedDict()
         self._seen: set[bytes] = set()
-        self._deltas = jnp.zeros((population + 1, self.adaptation.size), jnp.float32)
-        self._tip = self._jit(self._tip_program)
+        self._deltas = self._devices.put(jnp.zeros((population + 1, self.adaptation.size), jnp.float32))
+        takes = (SAME, SAME, SAME, SAME, SPREAD, SPREAD)
+        self._tip = self._devices.jit(self._counted(self._tip_program), takes, SPREAD)
 
     @property
     def distinct_transcripts(self) -> int:
@@ -90,7 +96,7 @@ class TranscriptEncoder:
         if self.adaptation.size:
             table = np.zeros(self._deltas.shape, np.float32)
             table[: len(deltas)] = deltas
-            self._deltas = jnp.asarray(table)
+            self._deltas = self._devices.put(jnp.asarray(table))
             self._states.clear()
 
     def states(self, tokens: Sequence[Tokens]) -> Float[np.ndarray, "B D"]:
@@ -139,30 +145,35 @@ class TranscriptEncoder:
     def _call(self, rows: list[tuple[Pair, np.ndarray]]) -> dict[Pair, Float[np.ndarray, " D"]]:
         """The tip over rows of one bucket."""
         found: dict[Pair, np.ndarray] = {}
-        step, read = call_rows(self.micro_batch), self._settings.read_position
+        read = self._settings.read_position
         slab = self._trunk.slab.x if self._trunk else None
-        for begin in range(0, len(rows), step):
-            part = rows[begin : begin + step]
-            starts = filled(step, [start for _, start in part])
-            candidates = filled(step, [candidate for (candidate, _), _ in part])
-            reads = filled(step, [read_row(len(tokens), read) for (_, tokens), _ in part])
-            arguments = (self._parts, self.adaptation.factors, self._deltas, slab, starts, candidates, reads)
-            h = np.asarray(self._tip(*arguments, len(part)))
-            found.update(zip((pair for pair, _ in part), h, strict=False))
+        wanted = [
+            (start, np.int32(candidate), np.int32(read_row(len(tokens), read))) for (candidate, tokens), start in rows
+        ]
+        T = bucket(len(rows[0][0][1]), self._settings.buckets)
+        pairs = iter(pair for pair, _ in rows)
+        for call in calls(wanted, wanted[0], call_rows(self._rows_per_step(T)), self._devices.shares):
+            arguments = (self._parts, self._factors, self._deltas, slab, call.columns, call.counts)
+            h = np.asarray(self._tip(*arguments))
+            found |= {pair: state for state, pair in zip(h[call.where], pairs, strict=False)}
         return found
+
+    def _rows_per_step(self, T: int) -> int:
+        config, itemsize = self._parts.decoder.config, self._parts.decoder.embed[...].dtype.itemsize
+        return rows_per_step(config, T, itemsize, self.micro_batch, self._settings.work_mb)
 
     def _remember(self, found: dict[Pair, np.ndarray]) -> None:
         self._states.update(found)
         while len(self._states) * self.width * 4 > self._settings.cache_mb * 2**20:
             self._states.popitem(last=False)
 
-    def _jit(self, program: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    def _counted(self, program: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(program)
         def traced(*args: Any) -> Any:
             self.compilations += 1
             return program(*args)
 
-        return jax.jit(traced, **options)
+        return traced
 
     def _tip_program(
         self,
@@ -170,31 +181,32 @@ class TranscriptEncoder:
         factors: dict[str, svf.Factors],
         deltas: Float[Array, "P+1 S"],
         slab: Float[Array, "slots page D"] | None,
-        starts: Int[Array, "C k"],
-        candidates: Int[Array, " C"],
-        reads: Int[Array, " C"],
-        count: Int[Array, ""],
+        rows: tuple[Int[Array, "C k"], Int[Array, " C"], Int[Array, " C"]],
+        counts: Int[Array, " 1"],
     ) -> Float[Array, "C D"]:
+        """Rows are what to start from, the candidate, and the row that is read."""
+
         def one(row: Any) -> Array:
             start, candidate, read = row
             scales = self.adaptation.scales(factors, deltas[candidate])
             if slab is None:
                 x = svf.embedded(factors["embed"], scales["embed"], start)
-                x = run(parts.trunk, x, 0, self._first) if self._first else x
+                x = run(parts.decoder, x, 0, self._first) if self._first else x
             else:
                 x = pages_at(slab, start)
             return self._above(parts, factors, scales, x, read)
 
-        into = jnp.zeros((len(reads), self.width), jnp.float32)
-        return grouped((starts, candidates, reads), count, self.micro_batch, into, each(one))
+        T = rows[0].shape[1] * (1 if slab is None else slab.shape[1])
+        into = jnp.zeros((len(rows[1]), self.width), jnp.float32)
+        return grouped(rows, counts[0], self._rows_per_step(T), into, each(one))
 
     def _above(
         self, parts: Parts, factors: Any, scales: Any, x: Float[Array, "T D"], row: Int[Array, ""]
     ) -> Float[Array, " D"]:
         """The tip; its last block computes keys and values for all tokens and the rest for the row that is read."""
-        table = rope(parts.trunk.config, x.shape[0], x.dtype)
+        table = rope(parts.decoder.config, x.shape[0], x.dtype)
         hooks = [svf.projection(self._first + i, factors, scales) for i in range(len(parts.tip))]
         for block, project in zip(parts.tip[:-1], hooks, strict=False):
             x = block(x, table, project)
         h = parts.tip[-1].row(x, table, row, hooks[-1])
-        return final_norm(parts.trunk, h).astype(jnp.float32)
+        return final_norm(parts.decoder, h).astype(jnp.float32)

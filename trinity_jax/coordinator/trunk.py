@@ -18,13 +18,16 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from trinity_jax.config import EncoderSettings
-from trinity_jax.coordinator.groups import call_rows, filled, grouped
+from trinity_jax.coordinator.devices import AXIS, SAME, SPREAD, Devices
+from trinity_jax.coordinator.groups import call_rows, calls, grouped, put_rows
 from trinity_jax.encoder.decoder import Decoder, Rope, block_at, embed, rope, run
 from trinity_jax.encoder.text import bucket, pad
 from trinity_jax.errors import UserError
 
 Tokens = tuple[int, ...]
-Jit = Callable[..., Callable[..., Any]]
+Program = Callable[..., Any]
+Missing = tuple[int, tuple[Any, ...], list[tuple[Any, ...]]]
+"""A bucket, a row that stands for none, and rows."""
 
 
 class Slots:
@@ -73,8 +76,9 @@ class Trunk(ABC):
         decoder: at least those blocks.
         layers: how many.
         settings: buckets, memory.
-        size: rows per device step.
-        jit: `jax.jit`, or one that counts.
+        size: rows per device step, by bucket.
+        devices: who share the rows.
+        counted: wraps a program so that its compilations are counted.
 
     Attributes:
         transcripts: how many of the longest bucket fit.
@@ -85,8 +89,18 @@ class Trunk(ABC):
 
     keeps = False
     """Whether a page's keys and values are kept."""
+    spreads = True
+    """Whether devices share the rows; else each computes all of them."""
 
-    def __init__(self, decoder: Decoder, layers: int, settings: EncoderSettings, size: int, jit: Jit):
+    def __init__(
+        self,
+        decoder: Decoder,
+        layers: int,
+        settings: EncoderSettings,
+        size: Callable[[int], int],
+        devices: Devices,
+        counted: Callable[[Program], Program],
+    ):
         config, dtype = decoder.config, decoder.embed[...].dtype
         D, K, H, kept = config.hidden_size, config.num_kv_heads, config.head_dim, layers if self.keeps else 0
         self._decoder, self._layers, self._buckets, self._size = decoder, layers, settings.buckets, size
@@ -102,9 +116,11 @@ class Trunk(ABC):
         self.transcripts = slots // longest
         self._slots = Slots(slots)
         state, heads = (slots, self._page, D), (kept, slots, self._page, K, H)
-        self._empty = lambda: Slab(*(jnp.zeros(shape, dtype) for shape in (state, heads, heads)))
+        self._empty = lambda: devices.put(Slab(*(jnp.zeros(shape, dtype) for shape in (state, heads, heads))))
         self._slab: Slab | None = None
-        self._run = jit(self._program, donate_argnums=0)
+        self._shares = devices.shares if self.spreads else 1
+        rows = SPREAD if self.spreads else SAME
+        self._run = devices.jit(counted(self._program), (SAME, SAME, rows, rows), SAME, donate_argnums=0)
 
     @property
     def slab(self) -> Slab:
@@ -123,13 +139,10 @@ class Trunk(ABC):
         chains = [self._keys(one) for one in tokens]
         slots, new = self._slots.reserve(chains)
         places = [self._place(T, chain) for T, chain in zip(sizes, slots, strict=True)]
-        step = call_rows(self._size)
         try:
-            for rows in self._missing(tokens, chains, places, new):
-                for start in range(0, len(rows), step):
-                    part = rows[start : start + step]
-                    columns = tuple(filled(step, column) for column in zip(*part, strict=True))
-                    self._slab = self._run(self.slab, self._decoder, columns, len(part))
+            for T, empty, rows in self._missing(tokens, chains, places, new):
+                for call in calls(rows, empty, call_rows(self._size(T)), self._shares):
+                    self._slab = self._run(self.slab, self._decoder, call.columns, call.counts)
         except BaseException:
             # Pages that were reserved and not written, in a slab that was perhaps given away.
             self._slots.clear()
@@ -140,20 +153,17 @@ class Trunk(ABC):
     def _place(self, T: int, slots: Sequence[int]) -> Int[np.ndarray, " k"]:
         return np.array([*slots, *[self._slots.count] * (T // self._page - len(slots))], np.int32)
 
-    def _in_groups(self, rows: list[Any], empty: Any) -> list[Any]:
-        return rows + [empty] * (-len(rows) % self._size)
-
     @abstractmethod
     def _keys(self, tokens: Tokens) -> list[bytes]:
         """What each page of a transcript is known by."""
 
     @abstractmethod
-    def _missing(self, tokens: Any, chains: Any, places: Any, new: set[bytes]) -> Iterator[list[Any]]:
-        """Rows for `_program` in an order that respects what they read, one list per shape, in whole groups."""
+    def _missing(self, tokens: Any, chains: Any, places: Any, new: set[bytes]) -> Iterator[Missing]:
+        """Rows for `_program` in an order that respects what they read, by bucket."""
 
     @abstractmethod
-    def _program(self, slab: Slab, decoder: Decoder, rows: Any, count: Int[Array, ""]) -> Slab:
-        """The slab with the first ``count`` rows computed and written; jitted, the slab donated."""
+    def _program(self, slab: Slab, decoder: Decoder, rows: Any, counts: Int[Array, " 1"]) -> Slab:
+        """The slab with the first rows of this share computed and written; jitted, the slab donated."""
 
 
 class WholeTrunk(Trunk):
@@ -163,23 +173,32 @@ class WholeTrunk(Trunk):
         one = digest(tokens)
         return [one + bytes([i // 256, i % 256]) for i in range(bucket(len(tokens), self._buckets) // self._page)]
 
-    def _missing(self, tokens: Any, chains: Any, places: Any, new: set[bytes]) -> Iterator[list[Any]]:
+    def _missing(self, tokens: Any, chains: Any, places: Any, new: set[bytes]) -> Iterator[Missing]:
         by_bucket: dict[int, list[Any]] = {}
         for one, chain, where in zip(tokens, chains, places, strict=True):
             if not new.isdisjoint(chain):
                 T = len(where) * self._page
                 by_bucket.setdefault(T, []).append((pad(one, T), where))
         for T, rows in by_bucket.items():
-            yield self._in_groups(rows, (pad((), T), self._place(T, ())))
+            yield T, (pad((), T), self._place(T, ())), rows
 
-    def _program(self, slab: Slab, decoder: Decoder, rows: Any, count: Int[Array, ""]) -> Slab:
-        def step(slab: Slab, _start: Array, part: Any) -> Slab:
-            tokens, places = part
+    def _program(self, slab: Slab, decoder: Decoder, rows: Any, counts: Int[Array, " 1"]) -> Slab:
+        def outputs(tokens: Int[Array, "R T"]) -> Float[Array, "R k page D"]:
             x = jax.vmap(lambda ids: run(decoder, embed(decoder, ids), 0, self._layers))(tokens)
-            x = x.reshape(*places.shape, self._page, -1)
+            return x.reshape(*x.shape[:-2], -1, self._page, x.shape[-1])
+
+        def write(slab: Slab, places: Int[Array, "R k"], x: Float[Array, "R k page D"]) -> Slab:
             return slab._replace(x=slab.x.at[places].set(x, mode="drop"))
 
-        return grouped(rows, count, self._size, slab, step)
+        tokens, places = rows
+        size = self._size(tokens.shape[1])
+        if self._shares == 1:
+            return grouped(rows, counts[0], size, slab, lambda slab, _, part: write(slab, part[1], outputs(part[0])))
+        # Devices have trip counts of their own, so they exchange what they computed after the loop.
+        own = jnp.zeros((*places.shape, *slab.x.shape[1:]), slab.x.dtype)
+        own = grouped(tokens, counts[0], size, own, lambda x, at, part: put_rows(x, at, outputs(part)))
+        places, x = (jax.lax.all_gather(one, AXIS, tiled=True) for one in (places, own))
+        return write(slab, places, x)
 
 
 class PagedTrunk(Trunk):
@@ -191,6 +210,7 @@ class PagedTrunk(Trunk):
     """
 
     keeps = True
+    spreads = False
 
     def _keys(self, tokens: Tokens) -> list[bytes]:
         return [digest(tokens[:end]) for end in self._ends(len(tokens))]
@@ -198,7 +218,7 @@ class PagedTrunk(Trunk):
     def _ends(self, length: int) -> list[int]:
         return [min(start + self._page, length) for start in range(0, length, self._page)]
 
-    def _missing(self, tokens: Any, chains: Any, places: Any, new: set[bytes]) -> Iterator[list[Any]]:
+    def _missing(self, tokens: Any, chains: Any, places: Any, new: set[bytes]) -> Iterator[Missing]:
         # Pages of one wave do not need each other, those of the next may; a shorter bucket goes before a longer one.
         waves: dict[int, dict[int, list[Any]]] = {T: {} for T in self._buckets}
         wave_of: dict[bytes, tuple[int, int]] = {}
@@ -214,10 +234,12 @@ class PagedTrunk(Trunk):
                 before = wave_of.get(key, (0, -1))
         for T, by_wave in waves.items():
             empty = (pad((), self._page), 0, self._place(T, ()), self._slots.count)
-            if rows := [row for i in sorted(by_wave) for row in self._in_groups(by_wave[i], empty)]:
-                yield rows
+            size = self._size(T)
+            # A wave begins with a group of its own.
+            groups = [[*by_wave[i], *[empty] * (-len(by_wave[i]) % size)] for i in sorted(by_wave)]
+            yield T, empty, [row for group in groups for row in group]
 
-    def _program(self, slab: Slab, decoder: Decoder, rows: Any, count: Int[Array, ""]) -> Slab:
+    def _program(self, slab: Slab, decoder: Decoder, rows: Any, counts: Int[Array, " 1"]) -> Slab:
         def step(slab: Slab, _start: Array, part: Any) -> Slab:
             *row, slot = part
             x, k, v = jax.vmap(functools.partial(self._one, slab, decoder))(*row)
@@ -227,7 +249,7 @@ class PagedTrunk(Trunk):
                 slab.v.at[:, slot].set(jnp.swapaxes(v, 0, 1), mode="drop"),
             )
 
-        return grouped(rows, count, self._size, slab, step)
+        return grouped(rows, counts[0], self._size(rows[2].shape[1] * self._page), slab, step)
 
     def _one(
         self, slab: Slab, decoder: Decoder, ids: Int[Array, " page"], i: Int[Array, ""], before: Int[Array, " k"]

@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
+from trinity_jax.encoder.attention import choose
 from trinity_jax.encoder.decoder import Block, Decoder, DecoderConfig, block_shapes
 from trinity_jax.errors import UserError
 
@@ -140,7 +142,7 @@ def check_names(config: DecoderConfig, names: Iterable[str], where: str) -> None
 def from_tensors(
     config: DecoderConfig, get: Callable[[str], np.ndarray], dtype: Any, where: str = "checkpoint"
 ) -> Decoder:
-    """Build a decoder from tensors under Hugging Face's names, one at a time.
+    """Build a decoder from tensors under Hugging Face's names, one at a time, with the attention that fits here.
 
     Args:
         config: Of the decoder.
@@ -152,6 +154,7 @@ def from_tensors(
         UserError: a tensor of a wrong shape.
     """
     dtype, shapes = jnp.dtype(dtype), tensor_shapes(config)
+    config = replace(config, attention=choose(dtype, config.num_heads, config.num_kv_heads, config.head_dim))
 
     def fetch(name: str) -> np.ndarray:
         array = get(name)

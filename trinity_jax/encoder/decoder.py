@@ -18,12 +18,10 @@ import numpy as np
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
+from trinity_jax.encoder.attention import PRECISION, Kind, attend, causal
 from trinity_jax.errors import UserError
 
 MODEL_TYPES = ("qwen3", "qwen2", "llama")
-
-# float32 products stay float32 on accelerators (no TF32, no bfloat16 passes); bfloat16 inputs are not affected.
-_PRECISION = jax.lax.Precision.HIGHEST
 
 Project = Callable[[str, Array, Array, Array | None], Array]
 """``project(name, x [T, in], kernel [in, out], bias [out] or None) -> [T, out]``; name: one of ``PROJECTIONS``."""
@@ -58,6 +56,7 @@ class DecoderConfig:
     tie_embeddings: bool = False
     max_positions: int = 32_768
     rope_scaling: RopeScaling | None = None
+    attention: Kind = "plain"
 
     @staticmethod
     def from_hf(config: Mapping[str, Any], where: str) -> "DecoderConfig":
@@ -112,7 +111,7 @@ def rope(config: DecoderConfig, T: int, dtype: Any) -> Rope:
 
 def plain_projection(name: str, x: Array, kernel: Array, bias: Array | None) -> Array:
     """``x @ kernel + bias``, the default of every ``project`` argument."""
-    y = jnp.matmul(x, kernel, precision=_PRECISION)
+    y = jnp.matmul(x, kernel, precision=PRECISION)
     return y if bias is None else y + bias
 
 
@@ -165,7 +164,8 @@ class Block(nnx.Module):
 
     def __call__(self, x: Float[Array, "T D"], rope: Rope, project: Project = plain_projection) -> Float[Array, "T D"]:
         """The block's output at every position."""
-        return self.attend(x, jnp.arange(x.shape[0]), rope, *self.keys_values(x, rope, project), project)
+        q, (k, v) = self._queries(x, rope, project), self.keys_values(x, rope, project)
+        return self._finish(x, causal(q, k, v, self.config.attention), project)
 
     def row(
         self, x: Float[Array, "T D"], rope: Rope, row: Int[Array, ""] | int, project: Project = plain_projection
@@ -198,12 +198,16 @@ class Block(nnx.Module):
 
         Keys beyond a position have no effect on it.
         """
+        return self._finish(x, attend(self._queries(x, rope, project), k, v, positions), project)
+
+    def _queries(self, x: Float[Array, "Q D"], rope: Rope, project: Project) -> Float[Array, "Q N H"]:
         eps = self.config.rms_norm_eps
         q = self._heads("q", rms_norm(x, self.attention_norm[...], eps), project)
-        if self.config.qk_norm:
-            q = rms_norm(q, self.q_norm[...], eps)
-        x = x + self._linear("o", _attend(_rotate(q, rope), k, v, positions), project)
-        normed = rms_norm(x, self.mlp_norm[...], eps)
+        return _rotate(rms_norm(q, self.q_norm[...], eps) if self.config.qk_norm else q, rope)
+
+    def _finish(self, x: Float[Array, "Q D"], attended: Float[Array, "Q N*H"], project: Project) -> Float[Array, "Q D"]:
+        x = x + self._linear("o", attended, project)
+        normed = rms_norm(x, self.mlp_norm[...], self.config.rms_norm_eps)
         gated = jax.nn.silu(self._linear("gate", normed, project)) * self._linear("up", normed, project)
         return x + self._linear("down", gated, project)
 
@@ -286,7 +290,7 @@ def hidden(decoder: Decoder, tokens: Int[Array, " T"]) -> Float[Array, "T D"]:
 def logits(decoder: Decoder, h: Float[Array, "*T D"]) -> Float[Array, "*T V"]:
     """Next-token scores."""
     kernel = decoder.embed[...].T if decoder.lm_head is None else decoder.lm_head[...]
-    return jnp.matmul(h, kernel, precision=_PRECISION)
+    return jnp.matmul(h, kernel, precision=PRECISION)
 
 
 def cut(decoder: Decoder, layers: int) -> Decoder:
@@ -302,19 +306,6 @@ def cut(decoder: Decoder, layers: int) -> Decoder:
     blocks = Block(config, {name: array[:layers] for name, array in decoder.blocks.arrays().items()})
     lm_head = None if decoder.lm_head is None else decoder.lm_head[...]
     return Decoder(config, decoder.embed[...], blocks, decoder.norm[...], lm_head)
-
-
-def _attend(
-    q: Float[Array, "Q N H"], k: Float[Array, "T K H"], v: Float[Array, "T K H"], positions: Int[Array, " Q"]
-) -> Float[Array, "Q N*H"]:
-    """Causal grouped-query attention; scores and softmax in float32."""
-    Q, N, H = q.shape
-    T, K, _ = k.shape
-    grouped = q.reshape(Q, K, N // K, H)
-    scores = jnp.einsum("qkgh,tkh->kgqt", grouped, k, precision=_PRECISION, preferred_element_type=jnp.float32)
-    seen = jnp.arange(T)[None, :] <= positions[:, None]
-    weights = jax.nn.softmax(jnp.where(seen, scores * H**-0.5, -jnp.inf), axis=-1).astype(v.dtype)
-    return jnp.einsum("kgqt,tkh->qkgh", weights, v, precision=_PRECISION).reshape(Q, N * H)
 
 
 def _rotate(x: Float[Array, "T N H"], rope: Rope) -> Float[Array, "T N H"]:
