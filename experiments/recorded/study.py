@@ -11,7 +11,7 @@ from rich.console import Console
 from experiments.recorded import page
 from experiments.recorded.names import ORACLE, PER_TASK, RANDOM, SINGLE
 from experiments.recorded.outcomes import Outcomes, find, load
-from experiments.recorded.routers import best_per_task, best_single, routers
+from experiments.recorded.routers import Option, Router, best_per_task, best_single, routers
 from experiments.recorded.scores import macro, reward
 from experiments.recorded.selection import Selected, seeds, select, single_rewards, validated
 from experiments.recorded.settings import Settings
@@ -90,30 +90,33 @@ def judge(pool: str, outcomes: Outcomes, settings: Settings, progress: Callable[
     )[:, :, 0]
     train = outcomes.train
     taught, test = outcomes.rows(train), outcomes.rows(~train)
-    best = best_single(taught)
-    single = _policy([np.full(len(test.ids), best)], test)
-    rules = {SINGLE: single, PER_TASK: _policy([best_per_task(taught)[test.task]], test)}
+    fall_back = np.full(len(test.ids), best_single(taught))
+    single = _policy([fall_back], test)
     selected, guarded, unguarded, alone = {}, {}, {}, {}
     bar = single_rewards(outcomes, train, settings)
     for router in routers(outcomes, states, train, settings):
+
+        def learnt(options: list[Option], router: Router = router) -> list[Int[np.ndarray, " n"]]:
+            """The choice of every seed, each with its option, on the test half."""
+            pairs = zip(options, seeds(settings), strict=True)
+            return [router.learn(option, train, seed)[~train] for option, seed in pairs]
+
         rewards = validated(router, outcomes, train, settings, progress)
-        found = select(rewards, bar, taught.task)
         progress(f"{router.name}: learning from the whole training half")
-        choices = [router.learn(found.option, train, seed)[~train] for seed in seeds(settings)]
+        found = select(rewards, bar, taught.task)
         selected[router.name] = found
-        unguarded[router.name] = _policy(choices, test)
+        unguarded[router.name] = _policy(learnt([found.option] * settings.seeds), test)
         guarded[router.name] = unguarded[router.name] if found.used else single
         own = [select({o: r[[i]] for o, r in rewards.items()}, bar[[i]], taught.task) for i in range(settings.seeds)]
-        choices = [
-            router.learn(one.option, train, seed)[~train] if one.used else np.full(len(test.ids), best)
-            for one, seed in zip(own, seeds(settings), strict=True)
-        ]
-        alone[router.name] = own, _policy(choices, test)
-    ends = {
+        choices = zip(learnt([one.option for one in own]), own, strict=True)
+        alone[router.name] = own, _policy([choice if one.used else fall_back for choice, one in choices], test)
+    policies = {
         RANDOM: Policy(test.right.mean(axis=1)[None], chars=_chars(test, lambda chars: chars.mean(axis=1))),
+        SINGLE: single,
+        PER_TASK: _policy([best_per_task(taught)[test.task]], test),
+        **guarded,
         ORACLE: Policy(test.right.max(axis=1)[None]),
     }
-    policies = {RANDOM: ends[RANDOM]} | rules | guarded | {ORACLE: ends[ORACLE]}
     return Judged(pool, test, len(taught.ids), policies, selected, unguarded, alone)
 
 
