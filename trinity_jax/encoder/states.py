@@ -7,10 +7,6 @@ same numbers for an encoder cut at the same layer.
 import functools
 import hashlib
 import json
-import logging
-import os
-import tempfile
-import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -21,6 +17,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from trinity_jax.config import EncoderSettings
+from trinity_jax.encoder.cache import cache_folder, load, store
 from trinity_jax.encoder.checkpoint import checkpoint_folder, load_checkpoint
 from trinity_jax.encoder.decoder import Decoder, block_at, embed, final_norm, rope
 from trinity_jax.encoder.gguf import embedded_path
@@ -35,7 +32,6 @@ BATCH_TOKENS = 4096
 """Padded tokens of one batch: large enough for full speed on a CPU, small enough for the scores of long texts."""
 
 _FORMAT = 1  # of a cache file
-_log = logging.getLogger(__name__)
 
 
 class Read(NamedTuple):
@@ -106,10 +102,12 @@ def cached(
     """What ``compute`` gives for the distinct token tuples, from the cache folder where it was computed before."""
     distinct = tuple(dict.fromkeys(ids))
     file = _cache_file(settings, distinct, layers, positions)
-    states = _load(file, len(distinct), len(positions))
-    if states is None:
+    kept = load(file, lambda arrays: _fits(arrays, len(distinct), len(positions)))
+    if kept is not None:
+        states = kept["states"]
+    else:
         states = compute(distinct)
-        _store(file, states)
+        store(file, states=states)
     place = {one: i for i, one in enumerate(distinct)}
     return states[[place[one] for one in ids]]
 
@@ -153,13 +151,6 @@ def decoder_of(settings: EncoderSettings) -> Decoder:
         UserError: see `load_checkpoint`.
     """
     return _decoder(settings.source, settings.revision, settings.dtype)
-
-
-def cache_folder() -> Path:
-    """$TRINITY_CACHE, else trinity_jax in $XDG_CACHE_HOME, else ~/.cache/trinity_jax."""
-    if own := os.environ.get("TRINITY_CACHE"):
-        return Path(own)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trinity_jax"
 
 
 @functools.lru_cache(maxsize=1)
@@ -243,31 +234,6 @@ def _weights_digest(source: str, revision: str | None) -> str:
     return digest.hexdigest()
 
 
-def _load(file: Path, texts: int, positions: int) -> np.ndarray | None:
-    """The states in a cache file; None where there is none, or a damaged one."""
-    if not file.exists():
-        return None
-    try:
-        with file.open("rb") as stream, np.load(stream) as archive:
-            states = archive["states"]
-        if states.ndim != 4 or states.dtype != np.float32 or (states.shape[0], states.shape[2]) != (texts, positions):
-            raise ValueError(f"shape {states.shape} of {states.dtype}")
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        _log.warning("%s is damaged (%s); the states are computed again", file, error)
-        return None
-    return states
-
-
-def _store(file: Path, states: np.ndarray) -> None:
-    """Write whole or not at all; a folder that cannot be written costs the next run its time, nothing else."""
-    partial = None
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=file.parent, suffix=".partial", delete=False) as stream:
-            partial = Path(stream.name)
-            np.savez(stream, states=states)
-        partial.replace(file)
-    except OSError as error:
-        if partial:
-            partial.unlink(missing_ok=True)
-        _log.warning("%s: the states could not be kept (%s); set TRINITY_CACHE", file.parent, error.strerror)
+def _fits(arrays: dict[str, np.ndarray], texts: int, positions: int) -> bool:
+    states = arrays.get("states", np.empty(0))
+    return states.ndim == 4 and states.dtype == np.float32 and (states.shape[0], states.shape[2]) == (texts, positions)

@@ -4,27 +4,30 @@ Targets are named ``embed``, ``layers.<i>.q|k|v|o|gate|up|down`` and ``lm_head``
 values are those of the transposed Hugging Face weight.
 """
 
-from collections.abc import Mapping, Sequence
+import logging
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float, Int
 
 from trinity_jax.config import SvfSettings
-from trinity_jax.encoder.decoder import PROJECTIONS, Decoder, DecoderConfig, Project, block_shapes, plain_projection
+from trinity_jax.encoder.decoder import (
+    PROJECTIONS,
+    Block,
+    Decoder,
+    DecoderConfig,
+    Project,
+    block_shapes,
+    plain_projection,
+)
+from trinity_jax.encoder.factors import Factors, kept
 from trinity_jax.errors import UserError
 
-_CHUNK = 16_384
-
-
-class Factors(NamedTuple):
-    """A kernel's thin decomposition u diag(s) v^T, singular values descending."""
-
-    u: Float[Array, "in r"]
-    s: Float[Array, " r"]
-    v: Float[Array, "out r"]
+_PRECISION = jax.lax.Precision.HIGHEST
+_log = logging.getLogger(__name__)
 
 
 class Scale(NamedTuple):
@@ -62,28 +65,6 @@ def rank(name: str, config: DecoderConfig) -> int:
     return min(block_shapes(config)[name.rpartition(".")[2]])
 
 
-def decompose(kernel: Float[Array, "in out"]) -> Factors:
-    """Thin SVD by `eigh` of the shorter side's Gram matrix, in float64 on the host.
-
-    Directions below 1e-7 of the largest singular value, which a float32 kernel does not resolve, get a zero vector on
-    the long side. Vectors are stored in the kernel's dtype, s in float32.
-    """
-    matrix = np.asarray(kernel)
-    wide = matrix.shape[0] < matrix.shape[1]
-    tall = matrix.T if wide else matrix
-    parts = [slice(i, i + _CHUNK) for i in range(0, len(tall), _CHUNK)]
-    gram = sum(np.asarray(tall[part], np.float64).T @ np.asarray(tall[part], np.float64) for part in parts)
-    squares, vectors = np.linalg.eigh(gram)
-    s = np.sqrt(np.maximum(squares[::-1], 0.0))
-    short = np.ascontiguousarray(vectors[:, ::-1])
-    inverse = np.divide(1.0, s, out=np.zeros_like(s), where=s > 1e-7 * s[0])
-    long = np.concatenate(
-        [((np.asarray(tall[part], np.float64) @ short) * inverse).astype(matrix.dtype) for part in parts]
-    )
-    u, v = (short, long) if wide else (long, short)
-    return Factors(jnp.asarray(u, matrix.dtype), jnp.asarray(s, jnp.float32), jnp.asarray(v, matrix.dtype))
-
-
 def scale(s: Float[Array, " r"], delta: Float[Array, " r"]) -> Scale:
     r"""$c = \sum s / \sum s (1 + \delta)$, written so that it is exactly 1 at delta = 0."""
     return Scale(delta, 1.0 / (1.0 + jnp.sum(s * delta) / jnp.sum(s)))
@@ -105,15 +86,39 @@ def in_sequence(s: Float[Array, " r"], first: Float[Array, " r"], second: Float[
 
 def scaled(kernel: Float[Array, "in out"], factors: Factors, scale: Scale) -> Float[Array, "in out"]:
     r"""$W' = c (W + (U (s \delta)) V^\top)$, bit for bit W at delta = 0."""
-    change = (factors.u * (factors.s * scale.delta).astype(factors.u.dtype)) @ factors.v.T
+    left = factors.u * (factors.s * scale.delta).astype(factors.u.dtype)
+    change = jnp.matmul(left, factors.v.T, precision=_PRECISION)
     return (scale.c * (kernel + change)).astype(kernel.dtype)
 
 
 def projected(x: Float[Array, "T in"], factors: Factors, scale: Scale) -> Float[Array, "T out"]:
     r"""$x W' = c\,((x U)\, s (1 + \delta)) V^\top$: no kernel per candidate; W at delta = 0 up to rounding."""
-    precision = jax.lax.Precision.HIGHEST
     values = (scale.c * factors.s * (1.0 + scale.delta)).astype(x.dtype)
-    return jnp.matmul(jnp.matmul(x, factors.u, precision=precision) * values, factors.v.T, precision=precision)
+    return jnp.matmul(jnp.matmul(x, factors.u, precision=_PRECISION) * values, factors.v.T, precision=_PRECISION)
+
+
+def crossover(shapes: Iterable[tuple[int, int]]) -> float:
+    r"""Tokens from which it pays to write the scaled kernels of one candidate out, instead of using their factors.
+
+    Counted in multiplications for kernels [in, out] of rank r = min(in, out) and t tokens that the candidate reads in
+    all until its scales change:
+
+    - factored (`projected`): $t \, r (\text{in} + \text{out})$;
+    - rebuilt (`scaled`, then a plain product): $\text{in} \cdot \text{out} \cdot r + t \, \text{in} \cdot \text{out}$.
+
+    The difference per token is $r (\text{in} + \text{out}) - \text{in} \cdot \text{out} = r^2$, so they are equal at
+    $t = \sum \text{in} \cdot \text{out} \cdot r / \sum r^2$: for one kernel the longer side, for a whole block of
+    Qwen3-0.6B 2,194 tokens.
+
+    Args:
+        shapes: of the kernels that see these tokens; in a last block, of which one row is read, that is k and v only.
+
+    Returns:
+        Tokens; infinity where there are no kernels.
+    """
+    sides = [(min(shape), max(shape)) for shape in shapes]
+    saved = sum(short * short for short, _ in sides)
+    return sum(short * short * long for short, long in sides) / saved if saved else float("inf")
 
 
 class Adaptation:
@@ -128,6 +133,8 @@ class Adaptation:
         sizes: singular values of each.
         factors: by the name of the decoder's own matrix; a pytree to be passed into jitted functions. A tied
             ``lm_head`` is ``embed``; an untied one never touches h and has none.
+        seconds: that the decompositions took.
+        read: how many of them came from the cache folder.
     """
 
     def __init__(self, decoder: Decoder, settings: SvfSettings):
@@ -137,12 +144,22 @@ class Adaptation:
         self._sequential = settings.tied == "sequential"
         self._writers = tuple(n for n in self.names if n == "embed" or (n == "lm_head" and config.tie_embeddings))
         self.factors: dict[str, Factors] = {}
+        self.read = 0
+        started = time.perf_counter()
         if self._writers:
-            self.factors["embed"] = decompose(decoder.embed[...])
+            self._decompose("embed", decoder.embed[...])
         for name in self.names:
             if name.startswith("layers."):
                 _, layer, matrix = name.split(".")
-                self.factors[name] = decompose(getattr(decoder.blocks, matrix)[...][int(layer)])
+                self._decompose(name, getattr(decoder.blocks, matrix)[...][int(layer)])
+        self.seconds = time.perf_counter() - started
+        if self.factors:
+            came = len(self.factors), self.seconds, self.read
+            _log.info("svf: singular values of %d matrices in %.2f s, %d of them from the cache folder", *came)
+
+    def _decompose(self, name: str, kernel: Float[Array, "in out"]) -> None:
+        self.factors[name], read = kept(kernel)
+        self.read += read
 
     @property
     def embeds(self) -> bool:
@@ -191,7 +208,24 @@ def projection(layer: int, factors: Mapping[str, Factors], scales: Mapping[str, 
 def embedded(factors: Factors, scale: Scale, tokens: Int[Array, " T"]) -> Float[Array, "T D"]:
     """Rows of the scaled embedding [V, D]."""
     values = (scale.c * factors.s * (1.0 + scale.delta)).astype(factors.u.dtype)
-    return jnp.matmul(factors.u[tokens] * values, factors.v.T, precision=jax.lax.Precision.HIGHEST)
+    return jnp.matmul(factors.u[tokens] * values, factors.v.T, precision=_PRECISION)
+
+
+def rebuilt_block(block: Block, layer: int, factors: Mapping[str, Factors], scales: Mapping[str, Scale]) -> Block:
+    """One block with the scaled kernels of one candidate written out; the other kernels are the same arrays.
+
+    Run it as it is, without the ``project`` hook of `projection`.
+
+    Args:
+        block: without a layer axis.
+        layer: its number in the decoder.
+        factors: `Adaptation.factors`.
+        scales: of the candidate, `Adaptation.scales`.
+    """
+    where = {name: key for name in PROJECTIONS if (key := f"layers.{layer}.{name}") in factors}
+    return block.replace(
+        **{name: scaled(getattr(block, name)[...], factors[key], scales[key]) for name, key in where.items()}
+    )
 
 
 def rebuilt(decoder: Decoder, adaptation: Adaptation, deltas: Float[Array, " S"]) -> Decoder:
