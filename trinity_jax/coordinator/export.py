@@ -3,7 +3,8 @@
 import hashlib
 import os
 import shutil
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -19,6 +20,7 @@ from safetensors.numpy import save as write_tensors
 from trinity_jax.config import (
     EncoderSettings,
     EpisodeSettings,
+    Group,
     HeadSettings,
     PolicySettings,
     ReadoutSettings,
@@ -32,6 +34,8 @@ from trinity_jax.coordinator.readout import Readout, fold, shapes
 from trinity_jax.errors import UserError
 
 _JSON, _TENSORS = "coordinator.json", "coordinator.safetensors"
+UNKNOWN = "unknown"
+"""Stands for the hash of weights that are not at hand."""
 
 
 class Description(BaseModel):
@@ -42,7 +46,7 @@ class Description(BaseModel):
         targets: scaled matrices in vector order.
         evolved_n: length of the evolved vector.
         folded_n: numbers that decide once the head is folded: scales, plain head or factors, bias.
-        checkpoint: hash of the encoder weights it was trained on.
+        checkpoint: hash of the encoder weights it was trained on, or `UNKNOWN`.
         sha256: of the tensor file.
     """
 
@@ -88,6 +92,47 @@ class Coordinator:
     deltas: dict[str, np.ndarray]
 
 
+def assemble(
+    settings: Mapping[str, Group],
+    checkpoint: str,
+    layout: Layout,
+    head: Head,
+    readout: Readout,
+    vector: Float[np.ndarray, " n"],
+) -> Coordinator:
+    """A coordinator from its parts.
+
+    Args:
+        settings: the groups head, readout, svf, encoder, policy and episode.
+        checkpoint: hash of the encoder weights, or `UNKNOWN`.
+        layout: of the vector.
+        head: from coordinates to logits; a noisy one is kept as it is in evaluation.
+        readout: coordinates it was evolved in.
+        vector: usually the distribution mean.
+
+    Raises:
+        UserError: a vector that does not fit the layout.
+    """
+    vector = layout.checked(np.asarray(vector, np.float64))
+    parameters, folded = layout.split(vector), _folded(vector, layout, head, readout)
+    deltas = {block.name: parameters[block.name].astype(np.float32) for block in layout.svf}
+    described = Description.model_validate(
+        {
+            **settings,
+            "pool": layout.rows[:-3],
+            "targets": tuple(deltas),
+            "evolved_n": layout.size,
+            "folded_n": sum(array.size for array in (*deltas.values(), *folded.values())),
+            "checkpoint": checkpoint,
+            "sha256": "",
+        }
+    )
+    weights, bias = _weights(folded)
+    whole = Coordinator(described, vector, layout, head, readout, weights, bias, deltas)
+    sha256 = hashlib.sha256(_tensors(whole)).hexdigest()
+    return replace(whole, description=described.model_copy(update={"sha256": sha256}))
+
+
 def save_coordinator(
     folder: Path,
     settings: Settings,
@@ -97,40 +142,21 @@ def save_coordinator(
     readout: Readout,
     vector: Float[np.ndarray, " n"],
 ) -> None:
+    """`assemble` and `write_coordinator` with the settings of a run."""
+    kept = {name: getattr(settings, name) for name in ("head", "readout", "svf", "encoder", "policy", "episode")}
+    write_coordinator(folder, assemble(kept, checkpoint, layout, head, readout, vector))
+
+
+def write_coordinator(folder: Path, coordinator: Coordinator) -> None:
     """Write the coordinator folder; it appears whole or not at all, and replaces an older one.
 
     Args:
         folder: the folder to make; its parent exists.
-        settings: of the run.
-        checkpoint: hash of the encoder weights.
-        layout: of the vector.
-        head: from coordinates to logits; a noisy one is kept as it is in evaluation.
-        readout: coordinates it was evolved in.
-        vector: usually the distribution mean.
+        coordinator: what goes into it.
 
     Raises:
-        UserError: a vector that does not fit the layout.
+        UserError: a file is in the way, or no folder can be made there.
     """
-    vector = layout.checked(np.asarray(vector, np.float64), str(folder))
-    parameters, folded = layout.split(vector), _folded(vector, layout, head, readout)
-    tensors = {"vector": vector, **{f"head.{name}": array for name, array in folded.items()}}
-    tensors |= {f"svf.{block.name}": parameters[block.name].astype(np.float32) for block in layout.svf}
-    tensors |= {f"readout.{name}": np.asarray(a) for name, a in readout._asdict().items() if a is not None}
-    data = write_tensors({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()})
-    described = Description(
-        pool=layout.rows[:-3],
-        head=settings.head,
-        readout=settings.readout,
-        svf=settings.svf,
-        targets=tuple(block.name for block in layout.svf),
-        encoder=settings.encoder,
-        policy=settings.policy,
-        episode=settings.episode,
-        evolved_n=layout.size,
-        folded_n=sum(block.size for block in layout.svf) + sum(array.size for array in folded.values()),
-        checkpoint=checkpoint,
-        sha256=hashlib.sha256(data).hexdigest(),
-    )
     partial, old = (folder.with_name(f".{folder.name}.{suffix}") for suffix in ("partial", "old"))
     for left_over in (partial, old):
         if left_over.is_file():
@@ -138,9 +164,12 @@ def save_coordinator(
         shutil.rmtree(left_over, ignore_errors=True)
     if folder.is_file():
         raise UserError(f"{folder}: expected a folder, found a file")
-    partial.mkdir()
-    (partial / _TENSORS).write_bytes(data)
-    (partial / _JSON).write_text(described.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    try:
+        partial.mkdir()
+    except OSError as error:
+        raise UserError(f"{folder}: cannot be made ({error.strerror})") from error
+    (partial / _TENSORS).write_bytes(_tensors(coordinator))
+    (partial / _JSON).write_text(coordinator.description.model_dump_json(indent=2) + "\n", encoding="utf-8")
     if folder.exists():
         os.replace(folder, old)
     os.replace(partial, folder)
@@ -183,10 +212,7 @@ def load_coordinator(folder: Path) -> Coordinator:
     if found != expected:
         pool = ", ".join(described.pool)
         raise UserError(f"{folder / _TENSORS}: expected head tensors {expected} for the pool {pool}, got {found}")
-    bias = parts.pop("bias", None)
-    matrices = {name: jnp.asarray(array) for name, array in parts.items()}
-    weights = matrices["weight"] if "weight" in matrices else Factors(**matrices)
-    return Coordinator(described, vector, layout, head, readout, weights, bias, deltas)
+    return Coordinator(described, vector, layout, head, readout, *_weights(parts), deltas)
 
 
 def describe(coordinator: Coordinator) -> str:
@@ -223,6 +249,24 @@ def _folded(vector: np.ndarray, layout: Layout, head: Head, readout: Readout) ->
         matrix, bias = fold(readout, weights, bias)
         tensors = {"weight": matrix, "bias": bias}
     return {name: array for name, array in tensors.items() if array is not None}
+
+
+def _weights(folded: Mapping[str, np.ndarray]) -> tuple[Weights, Float[np.ndarray, " O"] | None]:
+    """Weights and bias out of the tensors of `_folded`."""
+    matrices = {name: jnp.asarray(array) for name, array in folded.items() if name != "bias"}
+    weights = matrices["weight"] if "weight" in matrices else Factors(**matrices)
+    return weights, folded.get("bias")
+
+
+def _tensors(coordinator: Coordinator) -> bytes:
+    """The tensor file; the same bytes for the same coordinator."""
+    weights = coordinator.weights
+    folded = weights._asdict() if isinstance(weights, Factors) else {"weight": weights}
+    tensors = {"vector": coordinator.vector}
+    tensors |= {f"head.{name}": array for name, array in {**folded, "bias": coordinator.bias}.items()}
+    tensors |= {f"svf.{name}": delta for name, delta in coordinator.deltas.items()}
+    tensors |= {f"readout.{name}": array for name, array in coordinator.readout._asdict().items()}
+    return write_tensors({n: np.ascontiguousarray(array) for n, array in tensors.items() if array is not None})
 
 
 def _head_parameters(vector: np.ndarray, layout: Layout) -> Float[Array, " size"]:
