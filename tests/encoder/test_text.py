@@ -9,7 +9,7 @@ from tokenizers import Tokenizer as Backend
 from transformers import PreTrainedTokenizerFast
 
 from trinity_jax.config import EncoderSettings
-from trinity_jax.encoder.text import Router, bucket, cut, pad, read_row
+from trinity_jax.encoder.text import Router, bucket, cut, encode, pad, read_row
 from trinity_jax.encoder.tokenizer import Tokenizer, load_tokenizer
 from trinity_jax.errors import UserError
 
@@ -63,6 +63,19 @@ def test_plain_format_is_lines_of_role_and_content(smollm2):
     assert first.startswith("system: ")
     assert " 3 models" in first
     assert rest == "user: Why?\nBecause."
+
+
+MESSAGES = [{"role": role, "content": content} for role, content in (("system", "w1"), ("user", "w2"), ("user", "w3"))]
+
+
+def test_messages_go_word_for_word_in_both_formats():
+    chat = "".join(WORDS.decode([i]) for i in encode(WORDS, MESSAGES, "chat"))
+    turns = "".join(f"<|in|>{message['role']}\n{message['content']}<|out|>\n" for message in MESSAGES)
+    assert chat == turns + "<|in|>assistant\n<think>\n\n</think>\n\n"
+    plain = [WORDS.decode([i]) for i in encode(WORDS, MESSAGES, "plain")]
+    words = [word for word in plain if word not in ("?", "\n")]
+    assert words == ["system", ":", "w1", "user", ":", "w2", "user", ":", "w3"]
+    assert plain.count("\n") == 2  # between the lines, none after the last: h is of the last message
 
 
 def test_special_tokens_of_a_reply_are_recognised(smollm2):

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 
@@ -49,7 +49,7 @@ class Router:
                 chat template that is missing or rejects a system message.
         """
         self._tokenizer = tokenizer
-        self._chat = settings.input_format == "chat"
+        self._input_format = settings.input_format
         self._instruction = _INSTRUCTION.format(n=pool_size)
         self._longest = settings.buckets[-1]
         self.cuts = 0
@@ -79,10 +79,17 @@ class Router:
 
     def _encode(self, view: str) -> tuple[int, ...]:
         messages = [{"role": "system", "content": self._instruction}, {"role": "user", "content": view}]
-        if self._chat:
-            return tuple(self._tokenizer.encode(self._tokenizer.render(messages)))
-        lines = "\n".join(f"{message['role']}: {message['content']}" for message in messages)
-        return tuple(self._tokenizer.encode(lines, bos=True))
+        return encode(self._tokenizer, messages, self._input_format)
+
+
+def encode(
+    tokenizer: TextTokenizer, messages: Sequence[dict[str, str]], input_format: Literal["chat", "plain"]
+) -> tuple[int, ...]:
+    """Token ids of messages: through the chat template, or as ``role: content`` lines and nothing after the last."""
+    if input_format == "chat":
+        return tuple(tokenizer.encode(tokenizer.render(messages)))
+    lines = "\n".join(f"{message['role']}: {message['content']}" for message in messages)
+    return tuple(tokenizer.encode(lines, bos=True))
 
 
 def cut(ids: Sequence[int], longest: int, head: int, tail: int) -> tuple[int, ...]:
