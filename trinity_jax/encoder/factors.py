@@ -73,5 +73,5 @@ def kept(kernel: Float[Array, "in out"]) -> tuple[Factors, bool]:
 def _file(matrix: np.ndarray) -> Path:
     """Named by a hash of the method, the dtype, the shape and every byte of the kernel."""
     digest = hashlib.sha256(f"{_METHOD} {matrix.dtype} {matrix.shape}".encode())
-    digest.update(np.ascontiguousarray(matrix).view(np.uint8))
+    digest.update(np.ascontiguousarray(matrix).view(np.uint8).data)
     return cache.cache_folder() / "svf" / f"{digest.hexdigest()}.npz"

@@ -97,7 +97,7 @@ def projected(x: Float[Array, "T in"], factors: Factors, scale: Scale) -> Float[
     return jnp.matmul(jnp.matmul(x, factors.u, precision=_PRECISION) * values, factors.v.T, precision=_PRECISION)
 
 
-def crossover(shapes: Iterable[tuple[int, int]]) -> float:
+def crossover(shapes: Iterable[tuple[int, ...]]) -> float:
     r"""Tokens from which it pays to write the scaled kernels of one candidate out, instead of using their factors.
 
     Counted in multiplications for kernels [in, out] of rank r = min(in, out) and t tokens that the candidate reads in

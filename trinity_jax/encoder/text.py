@@ -49,7 +49,7 @@ class Router:
                 chat template that is missing or rejects a system message.
         """
         self._tokenizer = tokenizer
-        self._input_format = settings.input_format
+        self._input_format: Literal["chat", "plain"] = settings.input_format
         self._instruction = _INSTRUCTION.format(n=pool_size)
         self._longest = settings.buckets[-1]
         self.cuts = 0
