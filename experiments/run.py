@@ -68,8 +68,16 @@ def _work(data: dict[str, Any], where: str) -> Callable[[Path, bool, Console], o
     if kind == "train":
         settings = config.parse(data, where)
         with _at_once():
-            from trinity_jax.training.train import train
-        return lambda folder, resume, console: train(settings, folder, resume=resume, console=console)
+            from trinity_jax.training.hosts import several
+
+        def train_it(folder: Path, resume: bool, console: Console) -> None:
+            # First the others, then the import: evosax starts JAX's devices, and then it is too late to meet anybody.
+            with several(settings) as hosts:
+                with _at_once():
+                    from trinity_jax.training.train import train
+                train(settings, folder, resume=resume, console=console, hosts=hosts)
+
+        return train_it
     if kind not in STUDIES:
         raise UserError(f"{where}: kind: expected one of train, {', '.join(STUDIES)}, got {kind!r}")
     study = importlib.import_module(f"experiments.{kind}.settings")

@@ -3,6 +3,7 @@
 from trinity_jax.config.base import Count, Group, Positive, Share
 from trinity_jax.config.encoder import EncoderSettings, HeadSettings, PolicySettings, ReadoutSettings, SvfSettings
 from trinity_jax.config.files import dump, load, parse, read
+from trinity_jax.config.hosts import HostsSettings
 from trinity_jax.config.learning import (
     FitnessSettings,
     GradientSettings,
@@ -35,6 +36,7 @@ __all__ = [
     "GradientSettings",
     "Group",
     "HeadSettings",
+    "HostsSettings",
     "JournalSettings",
     "LearningSettings",
     "ModelSettings",

@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 
 from trinity_jax.config.base import Group
 from trinity_jax.config.encoder import EncoderSettings, HeadSettings, PolicySettings, ReadoutSettings, SvfSettings
+from trinity_jax.config.hosts import HostsSettings
 from trinity_jax.config.learning import LearningSettings, TrainingSettings
 from trinity_jax.config.pool import BudgetSettings, JournalSettings, PoolSettings
 from trinity_jax.config.tasks import EpisodeSettings, EvaluationSettings, TaskSettings
@@ -29,6 +30,7 @@ class Settings(Group):
     evaluation: EvaluationSettings = EvaluationSettings()
     journal: JournalSettings = JournalSettings()
     budget: BudgetSettings = BudgetSettings()
+    hosts: HostsSettings = HostsSettings()
 
     @model_validator(mode="after")
     def _fits_together(self) -> "Settings":

@@ -40,6 +40,9 @@ _REPLY = "outcome, text, input_tokens, output_tokens, cost, seconds, attempts, f
 _INTENT = "INSERT INTO calls (id, key, scope, request, reserved, sent_at) VALUES (?, ?, ?, ?, ?, ?)"
 _OUTCOME = f"UPDATE calls SET ({_REPLY}, ended_at) = (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) WHERE id = ?"
 _DECISION = "INSERT OR REPLACE INTO decisions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_CALL = f"key, scope, request, reserved, sent_at, ended_at, {_REPLY}"
+_MERGE = f"""INSERT INTO calls (id, {_CALL}) SELECT {", ".join("?" * 17)}
+    WHERE NOT EXISTS (SELECT 1 FROM calls WHERE key = ? AND sent_at = ?)"""
 _GRADABLE = ", ".join(f"'{outcome}'" for outcome in Outcome if outcome.gradable)
 _LOOKUP = f"SELECT {_REPLY} FROM calls WHERE key = ? AND outcome IN ({_GRADABLE}) ORDER BY id LIMIT 1"
 
@@ -162,6 +165,52 @@ class Journal:
         where, values = ("", ()) if scope is None else (" WHERE scope = ?", (scope,))
         return Totals(*self._read(query + where, values)[0])
 
+    async def whole(self) -> None:
+        """Bring everything into the one file, out of the log beside it: others may `merge` it until the next write.
+
+        Raises:
+            UserError: it cannot be written.
+        """
+        await self.record_decisions(())
+        if self._read("PRAGMA wal_checkpoint(TRUNCATE)", ())[0][0]:
+            raise UserError(f"{self.path}: cannot be written in one piece: another program reads it")
+
+    async def merge(self, path: Path, after: int = 0, generation: int | None = None) -> int:
+        """Take over what another journal has and this one has not; on disk when this returns. Twice does no harm.
+
+        Args:
+            path: a journal that nobody writes and that is whole (`whole`, or closed); it may be another host's.
+            after: calls up to this number there are known to be here.
+            generation: whose decisions to take; None for all.
+
+        Returns:
+            The number of the last call there, the next ``after``.
+
+        Raises:
+            UserError: not a readable journal.
+        """
+        chosen, values = ("", ()) if generation is None else (" WHERE generation = ?", (generation,))
+        try:
+            with closing(_connect_still(path)) as other:
+                await self._submit(_DECISION, other.execute(f"SELECT * FROM decisions{chosen}", values).fetchall())
+                calls = other.execute(f"SELECT id, {_CALL} FROM calls WHERE id > ? ORDER BY id", (after,))
+                while rows := calls.fetchmany(1000):
+                    added = [(self._next_id + i, *row[1:], row[1], row[5]) for i, row in enumerate(rows)]
+                    self._next_id, after = self._next_id + len(rows), rows[-1][0]
+                    await self._submit(_MERGE, added)
+        except sqlite3.Error as error:
+            raise UserError(f"{path}: not a usable journal ({error})") from error
+        return after
+
+    def copy_to(self, path: Path) -> int:
+        """Write a journal that begins with all that is in this one; returns the number of its last call."""
+        try:
+            with closing(_connect(path)) as other:
+                self._reader.backup(other)
+        except sqlite3.Error as error:
+            raise UserError(f"{path}: cannot be written ({error})") from error
+        return self._next_id - 1
+
     def close(self) -> None:
         """Write what is waiting, then let go of the file. A second call does nothing."""
         if self._closed:
@@ -246,6 +295,11 @@ def _acknowledge(writes: list[_Write], error: UserError | None) -> None:
 
 def _connect(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(path, timeout=30, isolation_level=None, check_same_thread=False)
+
+
+def _connect_still(path: Path) -> sqlite3.Connection:
+    # Immutable: no locks and no log, which work on one host only.
+    return sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
 
 
 def _prepare(path: Path, connection: sqlite3.Connection) -> None:

@@ -36,10 +36,27 @@ class Ledger:
         self.calls = calls
         self.spent = spent
         self.reserved = 0.0
-        self._most_calls = math.inf if budget.calls is None else budget.calls
-        self._most_cost = math.inf if budget.cost is None else budget.cost
+        self._budget = budget
+        self.allot(0, 1)
         self._in_flight = 0
         self._settled: asyncio.Event | None = None
+
+    def allot(self, part: int, parts: int) -> None:
+        """Cap this ledger at its part of what is left, where ``parts`` of them that know the same past spend at once.
+
+        Of C calls left, ``C // parts`` are each one's, and one more for the first ``C % parts``; of the money left, one
+        ``parts``-th rounded down. The parts never sum to more than what was left, so the run's caps hold without a word
+        between the processes.
+        """
+        calls, cost = self._budget.calls, self._budget.cost
+        self._part = f" (part {part} of {parts})" if parts > 1 else ""
+        self._most_calls, self._most_cost = math.inf, math.inf
+        if calls is not None:
+            left = max(calls - self.calls, 0)
+            self._most_calls = calls if parts == 1 else self.calls + left // parts + (part < left % parts)
+        if cost is not None:
+            left = max(cost - self.spent, 0.0)
+            self._most_cost = cost if parts == 1 else self.spent + math.nextafter(left / parts, 0.0)
 
     async def reserve(self, cost: float) -> str | None:
         """Set aside one call and its worst-case cost; returns ``None``, or why the budget refuses it.
@@ -48,9 +65,10 @@ class Ledger:
         """
         while True:
             if self.calls >= self._most_calls:
-                return f"budget.calls: all {self._most_calls} calls are made"
+                return f"budget.calls: all {self._most_calls} calls are made{self._part}"
             if self.spent + cost > self._most_cost:
-                return f"budget.cost: {self.spent:.6g} of {self._most_cost:.6g} spent, this call may cost {cost:.6g}"
+                left = f"{self.spent:.6g} of {self._most_cost:.6g} spent{self._part}"
+                return f"budget.cost: {left}, this call may cost {cost:.6g}"
             if self.spent + self.reserved + cost <= self._most_cost or not self._in_flight:
                 self.calls += 1
                 self._in_flight += 1

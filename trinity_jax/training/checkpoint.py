@@ -1,10 +1,13 @@
 """The learner's state after every generation, by orbax; the state and the generation are the whole checkpoint."""
 
 import logging
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 import orbax.checkpoint as ocp
 
 from trinity_jax.errors import UserError
@@ -20,10 +23,18 @@ class Checkpoints:
     def __init__(self, path: Path):
         if path.exists() and not path.is_dir():
             raise UserError(f"{path}: expected a folder of checkpoints, found a file")
-        logging.getLogger("absl").setLevel(logging.WARNING)
-        options = ocp.CheckpointManagerOptions(max_to_keep=2, enable_async_checkpointing=False)
         self._path = path
-        self._manager = ocp.CheckpointManager(path.resolve(), options=options)
+
+    @cached_property
+    def _manager(self) -> ocp.CheckpointManager:
+        # Of several processes, process 0 alone uses checkpoints: orbax must not wait for the others.
+        logging.getLogger("absl").setLevel(logging.WARNING)
+        alone = ocp.options.MultiprocessingOptions(active_processes={0}, barrier_sync_key_prefix="trinity")
+        options = ocp.CheckpointManagerOptions(
+            max_to_keep=2, enable_async_checkpointing=False, multiprocessing_options=alone, create=False
+        )
+        self._path.mkdir(exist_ok=True)
+        return ocp.CheckpointManager(self._path.resolve(), options=options)
 
     @property
     def empty(self) -> bool:
@@ -37,7 +48,7 @@ class Checkpoints:
             UserError: it cannot be written.
         """
         try:
-            self._manager.save(generations, args=ocp.args.StandardSave(state))
+            self._manager.save(generations, args=ocp.args.StandardSave(jax.tree.map(np.asarray, state)))
         except Exception as error:  # a full disk comes out of orbax as many kinds
             raise UserError(
                 f"{self._path}: checkpoint {generations} cannot be written: {_reason(error)}; what was paid for is "
@@ -53,9 +64,10 @@ class Checkpoints:
         step = self._manager.latest_step()
         if step is None:
             return 0, like
-        abstract = jax.tree.map(ocp.utils.to_shape_dtype_struct, like)
+        abstract = jax.tree.map(np.asarray, like)
         try:
-            return step, self._manager.restore(step, args=ocp.args.StandardRestore(abstract))
+            found = self._manager.restore(step, args=ocp.args.StandardRestore(abstract))
+            return step, jax.tree.map(jnp.asarray, found)
         except Exception as error:  # orbax raises many kinds for a damaged folder
             raise UserError(
                 f"{self._path}: checkpoint {step} cannot be read: {_reason(error)}; delete the folder and add "
@@ -64,7 +76,8 @@ class Checkpoints:
 
     def close(self) -> None:
         """Let go of the folder."""
-        self._manager.close()
+        if "_manager" in self.__dict__:
+            self._manager.close()
 
 
 def _reason(error: Exception) -> str:

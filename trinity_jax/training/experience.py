@@ -1,6 +1,6 @@
 """What a generation's episodes saw and chose, as arrays, and the log-probability of it: what gradient learners read."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
@@ -12,8 +12,6 @@ from trinity_jax.config import EpisodeSettings
 from trinity_jax.coordinator.heads import Head, respond
 from trinity_jax.coordinator.layout import BIAS, HEAD, Layout
 from trinity_jax.coordinator.readout import Readout, coordinates
-from trinity_jax.coordinator.transcripts import TranscriptEncoder
-from trinity_jax.encoder.text import Router
 from trinity_jax.episode.episode import ROLES, EpisodeState, allowed_roles, ends_without_call, role_for, start, step
 from trinity_jax.episode.transcript import view
 from trinity_jax.learning.protocol import Experience
@@ -57,8 +55,7 @@ def log_probability(layout: Layout, head: Head, vector: Float[Array, " n"], trac
 def relive(
     results: Sequence[EpisodeResult],
     population: int,
-    router: Router,
-    encoder: TranscriptEncoder,
+    encode: Callable[[Sequence[int], Sequence[str]], Float[np.ndarray, "B D"]],
     readout: Readout,
     settings: EpisodeSettings,
 ) -> Experience:
@@ -70,8 +67,7 @@ def relive(
     Args:
         results: candidate by candidate, equally many each.
         population: P.
-        router: text to token ids.
-        encoder: without scaled matrices: candidates share their states.
+        encode: questions and texts about them to hidden states (no matrices are scaled: candidates share them).
         readout: hidden states to coordinates.
         settings: the protocol they were played by.
     """
@@ -84,12 +80,12 @@ def relive(
         for turn, (state, decision) in enumerate(zip(states_of(result, settings), result.decisions, strict=True)):
             place = (*divmod(episode, shape[1]), turn)
             places.append(place)
-            seen.append(router.ids(view(state, settings.transcript)))
+            seen.append((result.key.question, view(state, settings.transcript)))
             model[place], role[place] = decision.model, ROLES.index(decision.role)
             roles[place] = allowed_roles(state, settings.verifier_needs_response)
             model_counts[place] = not ends_without_call(state, role_for(state, decision.role))
             role_counts[place] = state.forced_role is None
-    read = np.asarray(coordinates(readout, jnp.asarray(encoder.states(seen))))
+    read = np.asarray(coordinates(readout, jnp.asarray(encode(*zip(*seen, strict=True)))))
     z = np.zeros((*shape, read.shape[1]), np.float32)
     z[tuple(np.array(places).T)] = read
     rewards = np.array([np.nan if r.reward is None else r.reward for r in results], np.float32)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from itertools import takewhile
@@ -12,8 +13,8 @@ from trinity_jax import config
 from trinity_jax.config import Settings
 from trinity_jax.errors import UserError
 
-# What may differ between a run and its resumption: caps and the final report. All else would change the numbers.
-_MAY_CHANGE = ("budget", "evaluation")
+# What may differ between a run and its resumption: caps, the final report, who plays. All else changes numbers.
+_MAY_CHANGE = ("budget", "evaluation", "hosts")
 
 
 class RunFolder:
@@ -29,6 +30,15 @@ class RunFolder:
         self.transcripts = path / "transcripts.jsonl"
         self.summary = path / "summary.json"
         self.coordinator = path / "coordinator"
+        self.exchange = path / "exchange"
+
+    def journal_of(self, process: int) -> Path:
+        """The journal that this process writes: the run's, or one beside it."""
+        return self.path / f"{self.journal.name}.{process}" if process else self.journal
+
+    def other_journals(self) -> list[Path]:
+        """Those beside the run's that are there."""
+        return sorted(p for p in self.path.glob(f"{self.journal.name}.*") if p.suffix[1:].isdecimal())
 
     @classmethod
     def checked(cls, path: Path) -> "RunFolder":
@@ -63,6 +73,7 @@ class RunFolder:
 
     def abandon(self) -> None:
         """Take a run back in which nothing was paid for, so that the same command can be given again."""
+        shutil.rmtree(self.exchange, ignore_errors=True)
         for path in (self.config, *self.path.glob(f"{self.journal.name}*")):
             path.unlink()
         # A folder that holds something else is no longer ours to delete.
@@ -74,7 +85,7 @@ class RunFolder:
         """The folder of a run that was stopped.
 
         Raises:
-            UserError: no run there, or one with other settings (caps and evaluation may differ).
+            UserError: no run there, or one with other settings (caps, evaluation and hosts may differ).
         """
         folder = cls(path)
         if not folder.config.exists():
@@ -84,7 +95,7 @@ class RunFolder:
         if changed:
             raise UserError(
                 f"{path}: cannot resume with other settings than the run's; changed: {', '.join(changed)} "
-                f"(only {' and '.join(_MAY_CHANGE)} may differ)"
+                f"(only {', '.join(_MAY_CHANGE)} may differ)"
             )
         return folder
 

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Literal
 
 import jax
@@ -22,7 +23,7 @@ from trinity_jax.training.checkpoint import Checkpoints
 from trinity_jax.training.display import Display
 from trinity_jax.training.draw import generation_keys
 from trinity_jax.training.experience import relive
-from trinity_jax.training.rig import Rig
+from trinity_jax.training.rig import Rig, encoded
 from trinity_jax.training.warm_start import warm_vector
 
 # Numbers that stand in for the generation in keys and journal where no generation is played.
@@ -38,16 +39,17 @@ def evolve(rig: Rig, runner: asyncio.Runner, console: Console) -> np.ndarray:
     Resuming is replaying: population and questions of a generation follow from seed and generation, decisions and
     replies are read from the journal, the state comes from the checkpoint.
     """
-    learner, learning = rig.model.learner, rig.settings.learning
+    learner, learning, hosts = rig.model.learner, rig.settings.learning, rig.hosts
     generations = learning.generations
     root = jax.random.fold_in(jax.random.key(rig.settings.seed), _STRATEGY)
     checkpoints = Checkpoints(rig.folder.checkpoints)
     start_key = jax.random.fold_in(root, generations)
-    if learning.warm_start.kind != "none" and checkpoints.empty:
+    if learning.warm_start.kind != "none" and hosts.once(lambda: checkpoints.empty):
         # Kept, so that a resumed run does not depend on the last bits of a second fit.
-        checkpoints.save(0, learner.init(start_key, runner.run(warm_vector(rig))))
-    done, state = checkpoints.latest(learner.init(start_key))
-    rig.folder.cut_metrics(done)
+        start = runner.run(warm_vector(rig))
+        hosts.once(lambda: checkpoints.save(0, learner.init(start_key, start)))
+    done, state = hosts.once(lambda: checkpoints.latest(learner.init(start_key)))
+    hosts.once(lambda: rig.folder.cut_metrics(done))
     if done:
         console.print(f"resuming after generation {done - 1}")
     try:
@@ -55,8 +57,9 @@ def evolve(rig: Rig, runner: asyncio.Runner, console: Console) -> np.ndarray:
             for generation in range(done, generations):
                 state, line = _generation(rig, runner, state, generation, jax.random.fold_in(root, generation))
                 # Line before checkpoint: a kill between the two writes the line again, never loses it.
-                rig.folder.append_metrics(line)
-                checkpoints.save(generation + 1, state)
+                if hosts.first:
+                    rig.folder.append_metrics(line)
+                    checkpoints.save(generation + 1, state)
                 display.generation(line, rig.pool.ledger.calls, rig.pool.ledger.spent)
     finally:
         checkpoints.close()
@@ -71,7 +74,8 @@ def _generation(
     learner, train = model.learner, model.tasks.train
     learning, where, clock = settings.learning, f"generation {generation}", _Clock()
     ask_key, tell_key, noise_key = jax.random.split(key, 3)
-    X, state = learner.ask(state, ask_key)
+    # The learner is process 0's: a last bit that another host sums otherwise must not part their ways.
+    X, state = rig.hosts.once(partial(learner.ask, state, ask_key))
     candidates = np.asarray(X)
     if not np.isfinite(candidates).all():
         raise UserError(f"{where}: the learner proposed NaN; lower learning.sigma0 or learning.gradient.learning_rate")
@@ -81,7 +85,7 @@ def _generation(
     scope = where if settings.journal.reuse == "generation" else "run"
     # Calls of a scope of its own are this generation's, whichever process made them.
     before = rig.pool.journal.totals(scope) if scope == "run" else None
-    encoded, decided = rig.population.distinct_transcripts, rig.population.seconds
+    encoded_before, decided = sum(rig.hosts.meet(rig.population.distinct_transcripts)), rig.population.seconds
     draw_key = jax.random.fold_in(jax.random.fold_in(jax.random.key(settings.seed), _QUESTIONS), generation)
     keys = generation_keys(draw_key, learning, [q.kind for q in train], generation, learner.population)
     results = runner.run(play(rig, keys, train, scope, settings.policy.train, generation))
@@ -92,8 +96,9 @@ def _generation(
     scores = fitness(learning.fitness, *outcomes, settings.episode.max_calls)
     seen = None
     if learner.needs_trace:
-        seen = relive(results, learner.population, model.router, model.encoder, rig.readout, settings.episode)
-    state = learner.tell(state, X, scores, tell_key, seen)
+        encode = partial(encoded, rig.hosts, model)
+        seen = relive(results, learner.population, encode, rig.readout, settings.episode)
+    state = rig.hosts.once(partial(learner.tell, state, X, scores, tell_key, seen))
     mean = np.asarray(learner.mean(state))
     clock.mark("tell")
 
@@ -104,6 +109,7 @@ def _generation(
     clock.mark("validate")
 
     undecided = metrics.undecided_share(results)
+    distinct = sum(rig.hosts.meet(rig.population.distinct_transcripts))
     return state, {
         "generation": generation,
         "fitness_mean": metrics.finite(known_mean(scores)),
@@ -120,8 +126,8 @@ def _generation(
         "failed_share": metrics.failed_share(results),
         "undecided_share": undecided,
         "no_response_share": metrics.no_response_share(results),
-        "distinct_transcripts": rig.population.distinct_transcripts,
-        "new_transcripts": rig.population.distinct_transcripts - encoded,
+        "distinct_transcripts": distinct,
+        "new_transcripts": distinct - encoded_before,
         "alarms": alarms.raised(outcomes.rewards, scores, undecided),
         "seconds": clock.seconds | {"decide": rig.population.seconds - decided, "total": clock.total()},
     }
@@ -146,7 +152,7 @@ async def play(
     mode: Literal["sample", "argmax"],
     recorded_as: int,
 ) -> list[EpisodeResult]:
-    """Episodes of the candidates that are loaded.
+    """Episodes of the candidates that are loaded, played by all processes.
 
     Args:
         rig: the run.
@@ -159,7 +165,11 @@ async def play(
     rig.batcher.mode = mode
     rig.batcher.recall(recorded_as)
     rig.pool.forget_failures()
-    return await rollout(keys, questions, rig.batcher, rig.pool, rig.settings.episode, scope)
+
+    async def mine(own: list[EpisodeKey]) -> list[EpisodeResult]:
+        return await rollout(own, questions, rig.batcher, rig.pool, rig.settings.episode, scope)
+
+    return await rig.hosts.rollout(keys, rig.pool, mine, recorded_as)
 
 
 class _Clock:

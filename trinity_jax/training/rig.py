@@ -1,13 +1,14 @@
 """Everything a run needs, built from its settings in one place: questions, encoder, pool, read-out, learner."""
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
@@ -30,14 +31,15 @@ from trinity_jax.errors import UserError
 from trinity_jax.evaluation.deciders import RandomPolicy, ScriptedPolicy
 from trinity_jax.evaluation.scores import episode_keys
 from trinity_jax.learning.learner import Learner, build
-from trinity_jax.pool.journal import Journal
 from trinity_jax.pool.pool import Pool, build_pool
 from trinity_jax.pool.simulated import SimulatedModel, SimulatedQuestion
 from trinity_jax.rollout.batcher import Batcher
+from trinity_jax.rollout.decide import EpisodeKey
 from trinity_jax.rollout.engine import EpisodeResult, rollout
 from trinity_jax.tasks.jsonl import Tasks, load_tasks
 from trinity_jax.training.experience import log_probability, states_of
 from trinity_jax.training.folder import RunFolder
+from trinity_jax.training.hosts import Hosts
 
 WARM_UP, WARM_UP_SCOPE = 3_000_000, "warm-up"
 """Stand in for the generation and its scope in the episodes that the read-out is fitted on."""
@@ -67,6 +69,7 @@ class Rig:
 
     settings: Settings
     folder: RunFolder
+    hosts: Hosts
     model: Model
     pool: Pool
     readout: Readout
@@ -108,53 +111,64 @@ def build_model(settings: Settings) -> Model:
 
 
 @asynccontextmanager
-async def rigged(settings: Settings, folder: RunFolder, model: Model) -> AsyncIterator[Rig]:
+async def rigged(settings: Settings, folder: RunFolder, hosts: Hosts, model: Model) -> AsyncIterator[Rig]:
     """Open the journal and the pool and fit or read the read-out; closes all of it at the end.
 
     Raises:
         UserError: an endpoint that cannot be reached, a journal in use, a damaged read-out.
     """
     async with AsyncExitStack() as stack:
-        pool = await _open_pool(settings, folder, model.tasks, stack)
-        readout = await _readout(settings, folder, model, pool)
+        pool = await _open_pool(settings, hosts, model.tasks, stack)
+        readout = await _readout(settings, folder, hosts, model, pool)
         population = PopulationEncoder(model.encoder, model.layout, model.head, readout, settings.seed)
         shared_keys = not model.learner.sharing.own_keys
         batcher = Batcher(population, model.router, settings.episode, pool.journal, shared_keys)
         stack.callback(batcher.close)
-        yield Rig(settings, folder, model, pool, readout, population, batcher)
+        yield Rig(settings, folder, hosts, model, pool, readout, population, batcher)
 
 
-async def _open_pool(settings: Settings, folder: RunFolder, tasks: Tasks, stack: AsyncExitStack) -> Pool:
+async def _open_pool(settings: Settings, hosts: Hosts, tasks: Tasks, stack: AsyncExitStack) -> Pool:
     known = {
         q.prompt: SimulatedQuestion(q.kind, q.answer, q.wrong, q.id)
         for q in (*tasks.train, *tasks.validation, *tasks.test)
     }
     simulated = [SimulatedModel(one, settings.pool, known, settings.seed) for one in settings.pool.simulated]
-    journal = stack.enter_context(Journal.open(folder.journal))
+    journal = stack.enter_context(await hosts.open_journal())
     return await stack.enter_async_context(await build_pool(settings.pool, journal, settings.budget, simulated))
 
 
-async def _readout(settings: Settings, folder: RunFolder, model: Model, pool: Pool) -> Readout:
+async def _readout(settings: Settings, folder: RunFolder, hosts: Hosts, model: Model, pool: Pool) -> Readout:
     """Fit once per run and keep: a resumed run must not depend on the last bits of a second fit."""
-    if folder.readout.exists():
+    if hosts.once(folder.readout.exists):
         return _load_readout(settings, folder, model)
     chosen = settings.readout
     if chosen.kind == "raw":
         readout = Readout()
     else:
         if chosen.source == "questions":
-            met = [start(q.prompt) for q in model.tasks.train]
+            met = [(i, start(q.prompt)) for i, q in enumerate(model.tasks.train)]
         else:
-            played = await warm_up(settings, model.tasks, pool)
-            met = [state for result in played for state in states_of(result, settings.episode)]
-        texts = [view(state, settings.episode.transcript) for state in met]
-        states = model.encoder.states([model.router.ids(text) for text in texts])
-        readout = readouts.fit(chosen.kind, chosen.k, states)
+            played = await warm_up(settings, hosts, model.tasks, pool)
+            met = [(r.key.question, state) for r in played for state in states_of(r, settings.episode)]
+        texts = [view(state, settings.episode.transcript) for _, state in met]
+        states = encoded(hosts, model, [question for question, _ in met], texts)
+        readout = hosts.once(lambda: readouts.fit(chosen.kind, chosen.k, states))
+    hosts.once(lambda: _save_readout(folder, model, readout))
+    return readout
+
+
+def encoded(hosts: Hosts, model: Model, questions: Sequence[int], texts: Sequence[str]) -> Float[np.ndarray, "B D"]:
+    """Hidden states of the un-adapted encoder; each process encodes the texts of its own questions."""
+    places = hosts.share(questions)
+    mine = model.encoder.states([model.router.ids(texts[place]) for place in places]) if places else ()
+    return np.stack(hosts.joined(places, list(mine)))
+
+
+def _save_readout(folder: RunFolder, model: Model, readout: Readout) -> None:
     arrays = {name: np.asarray(value) for name, value in readout._asdict().items() if value is not None}
     partial = folder.readout.with_suffix(".partial")
     save_file(arrays, partial, metadata={"checkpoint": model.checkpoint})
     os.replace(partial, folder.readout)
-    return readout
 
 
 def _load_readout(settings: Settings, folder: RunFolder, model: Model) -> Readout:
@@ -176,7 +190,7 @@ def _finite(array: np.ndarray) -> bool:
     return bool(np.isfinite(array).all())
 
 
-async def warm_up(settings: Settings, tasks: Tasks, pool: Pool) -> list[EpisodeResult]:
+async def warm_up(settings: Settings, hosts: Hosts, tasks: Tasks, pool: Pool) -> list[EpisodeResult]:
     """The episodes that ``readout.source`` asks for, one a training question; the second time from the journal."""
     models = len(settings.pool.names)
     policy = (
@@ -185,4 +199,8 @@ async def warm_up(settings: Settings, tasks: Tasks, pool: Pool) -> list[EpisodeR
         else RandomPolicy(models, settings.seed, settings.episode.verifier_needs_response)
     )
     keys = episode_keys(len(tasks.train), 1, generation=WARM_UP)
-    return await rollout(keys, tasks.train, policy, pool, settings.episode, WARM_UP_SCOPE)
+
+    async def play(mine: list[EpisodeKey]) -> list[EpisodeResult]:
+        return await rollout(mine, tasks.train, policy, pool, settings.episode, WARM_UP_SCOPE)
+
+    return await hosts.rollout(keys, pool, play)

@@ -23,7 +23,9 @@ from trinity_jax.rollout.engine import EpisodeResult
 from trinity_jax.tasks.question import Question
 from trinity_jax.training.alarms import stop_on_failures
 from trinity_jax.training.folder import RunFolder
+from trinity_jax.training.hosts import Hosts
 from trinity_jax.training.loop import HELD_OUT, evolve, play
+from trinity_jax.training.metrics import asked as calls_asked
 from trinity_jax.training.metrics import finite
 from trinity_jax.training.rig import WARM_UP_SCOPE, Rig, build_model, rigged
 from trinity_jax.training.warm_start import PROBES_SCOPE
@@ -31,25 +33,41 @@ from trinity_jax.training.warm_start import PROBES_SCOPE
 _TRANSCRIPTS = 24
 
 
-def train(settings: Settings, run_dir: Path, *, resume: bool, console: Console) -> dict[str, Any]:
+def train(
+    settings: Settings, run_dir: Path, *, resume: bool, console: Console, hosts: Hosts | None = None
+) -> dict[str, Any]:
     """Run or resume one run; returns what summary.json holds.
+
+    Args:
+        settings: of the run.
+        run_dir: its folder; of several processes, process 0's counts.
+        resume: whether to go on with what is there.
+        console: where progress is shown.
+        hosts: the processes of the run, met by `training.hosts.several` before this module was imported; None for one.
 
     Raises:
         UserError: bad settings or files, endpoints that fail, a spent budget. What was paid for is in the journal.
     """
     started = time.perf_counter()
+    hosts = hosts or Hosts()
+    if hosts.processes != settings.hosts.processes:
+        raise UserError("hosts.processes: start several by experiments/run.py, where they meet before JAX starts")
+    console = console if hosts.first else Console(quiet=True)
+    folder = RunFolder(run_dir)
     # Checked first and again below: the model takes seconds to load, and bad input must not leave a run folder behind.
-    folder = RunFolder.resume(run_dir, settings) if resume else RunFolder.checked(run_dir)
+    if hosts.first:
+        folder = RunFolder.resume(run_dir, settings) if resume else RunFolder.checked(run_dir)
     model = build_model(settings)
-    if not resume:
+    if hosts.first and not resume:
         folder = RunFolder.begin(run_dir, settings)
+    folder = hosts.enter(folder)
     console.print(f"run folder {escape(str(run_dir))}, n = {model.layout.size}, population {model.learner.population}")
     with asyncio.Runner() as runner:
-        context = rigged(settings, folder, model)
+        context = rigged(settings, folder, hosts, model)
         try:
             rig = runner.run(context.__aenter__())
         except UserError:
-            if not resume:
+            if hosts.first and not resume:
                 _abandon_unpaid(folder)
             raise
         try:
@@ -61,8 +79,9 @@ def train(settings: Settings, run_dir: Path, *, resume: bool, console: Console) 
             gc.unfreeze()
             runner.run(context.__aexit__(None, None, None))
     summary |= {"seconds": time.perf_counter() - started}
-    folder.write_summary(summary)
-    console.print(f"report: {escape(str(write_report(run_dir)))}")
+    if hosts.first:
+        folder.write_summary(summary)
+        console.print(f"report: {escape(str(write_report(run_dir)))}")
     return summary
 
 
@@ -76,14 +95,23 @@ def _abandon_unpaid(folder: RunFolder) -> None:
 
 def _finish(rig: Rig, runner: asyncio.Runner, mean: np.ndarray, console: Console) -> dict[str, Any]:
     """Held-out episodes of the mean, the baselines beside it, the coordinator folder, episodes to read."""
-    settings, tasks, learner = rig.settings, rig.model.tasks, rig.model.learner
-    learning = settings.learning
+    settings, tasks = rig.settings, rig.model.tasks
     rig.population.load(mean[None])
     keys = episode_keys(len(tasks.test), settings.evaluation.repeats, generation=HELD_OUT)
-    asked = rig.pool.counters.asked
     results = runner.run(play(rig, keys, tasks.test, "evaluation", settings.policy.evaluate, HELD_OUT))
     stop_on_failures(results, settings.training.max_failed_share, "evaluation")
-    model = rig.model
+    distinct = sum(rig.hosts.meet(rig.population.distinct_transcripts))
+    cuts = sum(rig.hosts.meet(rig.model.router.cuts))
+    compared = rig.hosts.once(lambda: _compare(rig, runner, mean, results, console))
+    return compared | {"distinct_transcripts": distinct, "transcripts_cut": cuts}
+
+
+def _compare(
+    rig: Rig, runner: asyncio.Runner, mean: np.ndarray, results: Sequence[EpisodeResult], console: Console
+) -> dict[str, Any]:
+    """All that comes after the coordinator's own episodes; one process does it."""
+    settings, tasks, learner, model = rig.settings, rig.model.tasks, rig.model.learner, rig.model
+    learning, asked = settings.learning, rig.pool.counters.asked
     save_coordinator(rig.folder.coordinator, settings, model.checkpoint, model.layout, model.head, rig.readout, mean)
     rig.folder.write_transcripts(_transcripts(results, tasks.test, settings.pool.names))
     episodes = learning.generations * learner.population * learning.questions * learning.repeats
@@ -103,10 +131,9 @@ def _finish(rig: Rig, runner: asyncio.Runner, mean: np.ndarray, console: Console
         + rig.folder.total("validation_calls_without_sharing")
         + rig.pool.journal.totals(WARM_UP_SCOPE).calls
         + rig.pool.journal.totals(PROBES_SCOPE).calls
+        + calls_asked(results)
         + (rig.pool.counters.asked - asked),
         "cost": rig.pool.ledger.spent,
-        "distinct_transcripts": rig.population.distinct_transcripts,
-        "transcripts_cut": rig.model.router.cuts,
         "compilations": rig.population.compilations,
         "n": rig.model.layout.size,
         "c_mu_times_generations": finite(learner.c_mu * learning.generations),

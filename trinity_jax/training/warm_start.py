@@ -18,7 +18,7 @@ from trinity_jax.learning import probes
 from trinity_jax.training.alarms import stop_on_failures
 from trinity_jax.training.draw import draw_questions
 from trinity_jax.training.experience import states_of
-from trinity_jax.training.rig import Rig, warm_up
+from trinity_jax.training.rig import Rig, encoded, warm_up
 
 PROBES_SCOPE = "probes"
 """Of the probes' calls in the journal: a resumed run finds its own there, and nothing else does."""
@@ -38,16 +38,21 @@ async def warm_vector(rig: Rig) -> Float[np.ndarray, " n"]:
     kinds = [question.kind for question in model.tasks.train]
     drawn = draw_questions(jax.random.fold_in(key, 0), kinds, chosen.questions or len(kinds))
     questions = [model.tasks.train[index] for index in drawn]
-    samples = await asyncio.gather(
-        *(
-            worker_samples(index, questions, chosen.samples, rig.pool, settings.episode, PROBES_SCOPE)
-            for index in range(len(names))
+    places = rig.hosts.share(drawn)
+    mine = [questions[place] for place in places]
+    async with rig.hosts.spending(rig.pool):
+        samples = await asyncio.gather(
+            *(
+                worker_samples(index, mine, chosen.samples, rig.pool, settings.episode, PROBES_SCOPE)
+                for index in range(len(names))
+            )
         )
-    )
-    stop_on_failures([one for each in samples for one in each], settings.training.max_failed_share, "warm start")
-    rewards = np.stack([from_results("", each).rewards for each in samples], axis=1)
-    texts = [model.router.ids(view(start(q.prompt), settings.episode.transcript)) for q in questions]
-    z = coordinates(rig.readout, jnp.asarray(model.encoder.states(texts)))
+    results = [one for part in rig.hosts.gather(samples) for each in part for one in each]
+    stop_on_failures(results, settings.training.max_failed_share, "warm start")
+    own = np.stack([from_results("", each).rewards for each in samples], axis=1)
+    rewards = np.stack(rig.hosts.joined(places, list(own)))
+    texts = [view(start(q.prompt), settings.episode.transcript) for q in questions]
+    z = coordinates(rig.readout, jnp.asarray(encoded(rig.hosts, model, drawn, texts)))
     bias = BIAS in model.layout.names
     if chosen.kind == "ridge":
         rows = probes.ridge(z, rewards, chosen.temperature, bias).rows
@@ -63,11 +68,11 @@ async def warm_vector(rig: Rig) -> Float[np.ndarray, " n"]:
 async def _script_rows(rig: Rig, key: PRNGKeyArray, bias: bool) -> probes.Rows:
     """Role rows that follow the script on the states that the read-out was fitted on; no new calls."""
     settings, model = rig.settings, rig.model
-    results = await warm_up(settings, model.tasks, rig.pool)
-    met = [state for result in results for state in states_of(result, settings.episode)]
-    texts = [model.router.ids(view(state, settings.episode.transcript)) for state in met]
-    z = coordinates(rig.readout, jnp.asarray(model.encoder.states(texts)))
-    chances = np.array([script(state) for state in met])
+    results = await warm_up(settings, rig.hosts, model.tasks, rig.pool)
+    met = [(r.key.question, state) for r in results for state in states_of(r, settings.episode)]
+    texts = [view(state, settings.episode.transcript) for _, state in met]
+    z = coordinates(rig.readout, jnp.asarray(encoded(rig.hosts, model, [question for question, _ in met], texts)))
+    chances = np.array([script(state) for _, state in met])
     return probes.sft(key, z, chances, *probes.ROLE_TRAINING, bias=bias)
 
 
