@@ -162,6 +162,8 @@ def test_a_preset_is_laid_over_the_file_and_overrides_count_last(tmp_path):
     assert smoke == {"a": {"x": 10, "y": 2, "z": 7}, "b": [1], "study": {"preset": "smoke"}}
     with pytest.raises(UserError, match=r"study.preset: expected one of full, smoke, got 'somke'"):
         config.read(path, ("study.preset=somke",))
+    with pytest.raises(UserError, match=r"study.preset: expected one of full, smoke, got \['smoke'\]"):
+        config.read(path, ("study.preset=[smoke]",))
     with pytest.raises(UserError, match=r"study.preset: expected one of full, got 'smoke'"):
         config.read(write(tmp_path, GOOD), ("study.preset=smoke",))
 

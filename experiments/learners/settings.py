@@ -70,6 +70,8 @@ class Settings(StudySettings):
 
     @model_validator(mode="after")
     def _fits_together(self) -> "Settings":
+        if len(set(self.compare)) < len(self.compare):
+            raise ValueError(f"compare: expected each learner once, got {', '.join(self.compare)}")
         missing = [name for name in self.compare if name not in self.learners]
         if missing:
             raise ValueError(f"compare: no settings in learners for {', '.join(missing)}")
@@ -129,6 +131,8 @@ def _over(own: dict[str, Any], meant: dict[str, Any]) -> dict[str, Any]:
     found = dict(own)
     for key, value in meant.items():
         if not isinstance(value, dict):
+            if own.get(key, value) != value:
+                raise ValueError(f"{key}: expected {value!r}, which this learner's name stands for, got {own[key]!r}")
             found[key] = value
         elif isinstance(own.get(key, {}), dict):
             found[key] = _over(own.get(key, {}), value)

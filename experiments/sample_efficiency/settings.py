@@ -51,6 +51,10 @@ class Settings(StudySettings):
         for name in self.compare or ():
             if name not in self.recipes:
                 raise ValueError(f"compare: expected names of recipes ({', '.join(self.recipes)}), got {name!r}")
+        if len(set(self.names)) < len(self.names):
+            raise ValueError(f"compare: expected each recipe once, got {', '.join(self.names)}")
+        if self.reference == self.ours:
+            raise ValueError(f"ours: expected another recipe than reference, got {self.ours!r} for both")
         for role in ("reference", "ours"):
             if getattr(self, role) not in self.names:
                 raise ValueError(f"{role}: expected one of {', '.join(self.names)}, got {getattr(self, role)!r}")

@@ -56,6 +56,8 @@ def test_every_learner_has_as_many_episodes_and_trials():
     [
         ("compare=[sep_cma_es,pso]", "expected names of sep_cma_es, .*, ridge, got 'pso'"),
         ("compare=[[ridge]]", r"expected names of sep_cma_es, .* got \['ridge'\]"),
+        ("compare=[ridge,ridge]", "expected each learner once"),
+        ("learners.sep_cma_es.published.learner=grpo", "learner: expected 'sep_cma_es', .* got 'grpo'"),
         ("learners.pso={}", "expected names of sep_cma_es, .*, ridge, got 'pso'"),
         ("learners.ridge.steps.raw=[0.1]", "expected equally many trials"),
         ("episodes=30721", "30721 is no multiple of a generation's 512"),

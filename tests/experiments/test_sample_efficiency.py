@@ -110,6 +110,8 @@ def test_a_small_study_leaves_every_point_and_a_page(tmp_path):
     ("path", "value", "part"),
     [
         (("ours",), "mine", "ours: expected one of"),
+        (("ours",), "reference", "expected another recipe than reference"),
+        (("compare",), ["ours", "reference", "ours"], "expected each recipe once"),
         (("pools", "complementary", "simulated"), [{"name": "a", "worker": {"x": 0.5}}], None),
         (("recipes", "ours", "learning", "questions"), 4000, "more than world.train"),
         (("recipes", "ours", "learning", "learner"), "sepcma", "sep_cma_es"),

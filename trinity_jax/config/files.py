@@ -101,7 +101,8 @@ def _preset(presets: Any, data: dict[str, Any], where: str) -> dict[str, Any]:
     study = data.get("study")
     name = study.get("preset", "full") if isinstance(study, dict) else "full"
     known = ["full", *presets] if isinstance(presets, dict) else ["full"]
-    chosen = presets.get(name, {} if name == "full" else None) if isinstance(presets, dict) else None
+    named = isinstance(presets, dict) and isinstance(name, str)
+    chosen = presets.get(name, {} if name == "full" else None) if named else None
     if not isinstance(chosen, dict):
         raise UserError(f"{where}: study.preset: expected one of {', '.join(known)}, got {name!r}")
     return chosen

@@ -70,7 +70,7 @@ class PoolSettings(Group):
     wrong_concentration: Share = Field(
         default=0.5, description="simulated: 1 puts every wrong reply on one wrong answer, 0 spreads them evenly"
     )
-    thinker_boost: float = Field(
+    thinker_boost: Share = Field(
         default=0.15, description="simulated: a good suggestion adds this to the Worker's chance"
     )
     shuffle_skills: bool = Field(
