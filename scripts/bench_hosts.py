@@ -84,10 +84,10 @@ def play(config: str, run_dir: Path, processes: int, more: list[str]) -> float:
 
 def compare(one: Path, several: Path) -> dict[str, Any]:
     """Whether two run folders hold the same run."""
-    vectors = [load_coordinator(folder / "coordinator").vector for folder in (one, several)]
+    first, second = (load_coordinator(folder / "coordinator").vector for folder in (one, several))
     calls = [json.loads((folder / "summary.json").read_text())["calls"] for folder in (one, several)]
     return {
-        "same_vector": bool(np.array_equal(*vectors)),
+        "same_vector": bool(np.array_equal(first, second)),
         "same_metrics": metrics(one) == metrics(several),
         "calls": calls,
     }

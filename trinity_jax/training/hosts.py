@@ -101,9 +101,12 @@ class Hosts:
         """What process 0 makes; the others wait for it. So it is the same to the last bit whatever the hosts are."""
         if self._wire is None:
             return make()
-        value = make() if self.first else None
-        self._begin(value)
-        return value if self.first else self._read(0)
+        if self.first:
+            value = make()
+            self._begin(value)
+            return value
+        self._begin(None)
+        return self._read(0)
 
     async def open_journal(self) -> Journal:
         """The run's journal in process 0; in others one of their own that begins as a copy of it.
