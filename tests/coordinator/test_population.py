@@ -47,10 +47,12 @@ def population(
     buckets=(32,),
     head=LINEAR,
     readout: Literal["raw", "centred", "whitened"] = "whitened",
+    tokens=0.0,
+    work_mb=64,
     **chosen,
 ):
-    encoder_settings = EncoderSettings(buckets=buckets, micro_batch=micro_batch, cache_mb=cache_mb)
-    encoder = TranscriptEncoder(decoder_of(config), SvfSettings(**chosen), encoder_settings, P)
+    encoder_settings = EncoderSettings(buckets=buckets, micro_batch=micro_batch, cache_mb=cache_mb, work_mb=work_mb)
+    encoder = TranscriptEncoder(decoder_of(config), SvfSettings(**chosen), encoder_settings, P, tokens)
     readout_settings = ReadoutSettings(kind=readout, k=4)
     fitted = fit(readout, 4, encoder.states(TEXTS))
     built, layout = layouts.plan(encoder.adaptation.sizes, UNIT, head, readout_settings, D, POOL)
@@ -86,6 +88,9 @@ CASES = {
     "none": {},
     "layer": {"preset": "layer"},
     "last layer": {"preset": "layer", "layer": -1},
+    "written out": {"preset": "layer", "tokens": 1e6},
+    "keys and values written out": {"preset": "layer", "layer": -1, "tokens": 1e6},
+    "no room to write out": {"preset": "layer", "tokens": 1e6, "work_mb": 1, "micro_batch": 3},
     "released": {"preset": "released"},
     "released in sequence": {"preset": "released", "tied": "sequential"},
     "untied": {"config": UNTIED, "preset": "released"},
@@ -102,7 +107,7 @@ CASES = {
 def test_population_is_the_per_candidate_computation(case):
     settings = dict(CASES[case])
     config = settings.pop("config", TIED)
-    whole = compiled(config, micro_batch=1, **settings)
+    whole = compiled(config, **{"micro_batch": 1} | settings)
     loaded = vectors(whole.layout)
     whole.load(loaded)
     choices = whole.decide(ROWS)

@@ -20,7 +20,7 @@ from trinity_jax.coordinator.devices import SAME, SPREAD, Devices
 from trinity_jax.coordinator.groups import call_rows, calls, each, grouped
 from trinity_jax.coordinator.trunk import PagedTrunk, Tokens, WholeTrunk, digest, pages_at
 from trinity_jax.encoder import svf
-from trinity_jax.encoder.decoder import Block, Decoder, block_at, final_norm, rope, run
+from trinity_jax.encoder.decoder import Block, Decoder, DecoderConfig, block_at, final_norm, rope, run
 from trinity_jax.encoder.memory import rows_per_step
 from trinity_jax.encoder.text import bucket, pad, read_row
 
@@ -46,6 +46,7 @@ class TranscriptEncoder:
         svf_settings: which matrices are scaled.
         settings: buckets, read position, memory, rows per step.
         population: P, the most candidates at once.
+        tokens: about how many a candidate reads until its scales change; decides which scaled kernels are written out.
 
     Attributes:
         adaptation: the scaled matrices; ``adaptation.sizes`` goes into the layout.
@@ -57,7 +58,14 @@ class TranscriptEncoder:
             transcript.
     """
 
-    def __init__(self, decoder: Decoder, svf_settings: SvfSettings, settings: EncoderSettings, population: int):
+    def __init__(
+        self,
+        decoder: Decoder,
+        svf_settings: SvfSettings,
+        settings: EncoderSettings,
+        population: int,
+        tokens: float = 0.0,
+    ):
         config, cpu = decoder.config, jax.default_backend() == "cpu"
         self.adaptation = svf.Adaptation(decoder, svf_settings)
         self.width = config.hidden_size
@@ -83,7 +91,10 @@ class TranscriptEncoder:
         self._states: OrderedDict[Pair, np.ndarray] = OrderedDict()
         self._seen: set[bytes] = set()
         self._deltas = self._devices.put(jnp.zeros((population + 1, self.adaptation.size), jnp.float32))
-        takes = (SAME, SAME, SAME, SAME, SPREAD, SPREAD)
+        self._written = self._to_write_out(decoder.config, tokens)
+        self._write = jax.jit(self._write_program)
+        self._kernels = self._devices.put(self._write(self._parts, self._factors, self._deltas))
+        takes = (SAME, SAME, SAME, SAME, SAME, SPREAD, SPREAD)
         self._tip = self._devices.jit(self._counted(self._tip_program), takes, SPREAD)
 
     @property
@@ -97,6 +108,7 @@ class TranscriptEncoder:
             table = np.zeros(self._deltas.shape, np.float32)
             table[: len(deltas)] = deltas
             self._deltas = self._devices.put(jnp.asarray(table))
+            self._kernels = self._devices.put(self._write(self._parts, self._factors, self._deltas))
             self._states.clear()
 
     def states(self, tokens: Sequence[Tokens]) -> Float[np.ndarray, "B D"]:
@@ -153,10 +165,35 @@ class TranscriptEncoder:
         T = bucket(len(rows[0][0][1]), self._settings.buckets)
         pairs = iter(pair for pair, _ in rows)
         for call in calls(wanted, wanted[0], call_rows(self._rows_per_step(T)), self._devices.shares):
-            arguments = (self._parts, self._factors, self._deltas, slab, call.columns, call.counts)
-            h = np.asarray(self._tip(*arguments))
+            candidates = (self._parts, self._factors, self._deltas, self._kernels)
+            h = np.asarray(self._tip(*candidates, slab, call.columns, call.counts))
             found |= {pair: state for state, pair in zip(h[call.where], pairs, strict=False)}
         return found
+
+    def _to_write_out(self, config: DecoderConfig, tokens: float) -> tuple[str, ...]:
+        """Targets whose scaled kernels are written out for each candidate; none where they do not fit into a step."""
+        names = svf.to_write_out(self.adaptation.names, config, tokens)
+        factors = self.adaptation.factors
+        size = sum(len(factors[name].u) * len(factors[name].v) * factors[name].u.dtype.itemsize for name in names)
+        fits = size * (self.population + 1) <= self._settings.work_mb * 2**20
+        if names:
+            form = "written out" if fits else "factored, since written out they exceed encoder.work_mb"
+            _log.info("svf: %d matrices of %d candidates %s", len(names), self.population, form)
+        return names if fits else ()
+
+    def _write_program(
+        self, parts: Parts, factors: dict[str, svf.Factors], deltas: Float[Array, "P+1 S"]
+    ) -> dict[str, Float[Array, "P+1 r m"]]:
+        def one(candidate: Float[Array, " S"]) -> dict[str, Array]:
+            scales = self.adaptation.scales(factors, candidate)
+            kernels = {}
+            for name in self._written:
+                _, layer, matrix = name.split(".")
+                kernel = getattr(parts.tip[int(layer) - self._first], matrix)[...]
+                kernels[name] = svf.scaled(kernel, factors[name], scales[name])
+            return kernels
+
+        return jax.lax.map(one, deltas) if self._written else {}
 
     def _rows_per_step(self, T: int) -> int:
         config, itemsize = self._parts.decoder.config, self._parts.decoder.embed[...].dtype.itemsize
@@ -180,6 +217,7 @@ class TranscriptEncoder:
         parts: Parts,
         factors: dict[str, svf.Factors],
         deltas: Float[Array, "P+1 S"],
+        kernels: dict[str, Float[Array, "P+1 r m"]],
         slab: Float[Array, "slots page D"] | None,
         rows: tuple[Int[Array, "C k"], Int[Array, " C"], Int[Array, " C"]],
         counts: Int[Array, " 1"],
@@ -194,18 +232,19 @@ class TranscriptEncoder:
                 x = run(parts.decoder, x, 0, self._first) if self._first else x
             else:
                 x = pages_at(slab, start)
-            return self._above(parts, factors, scales, x, read)
+            written = {name: kernel[candidate] for name, kernel in kernels.items()}
+            return self._above(parts, factors, scales, written, x, read)
 
         T = rows[0].shape[1] * (1 if slab is None else slab.shape[1])
         into = jnp.zeros((len(rows[1]), self.width), jnp.float32)
         return grouped(rows, counts[0], self._rows_per_step(T), into, each(one))
 
     def _above(
-        self, parts: Parts, factors: Any, scales: Any, x: Float[Array, "T D"], row: Int[Array, ""]
+        self, parts: Parts, factors: Any, scales: Any, written: Any, x: Float[Array, "T D"], row: Int[Array, ""]
     ) -> Float[Array, " D"]:
         """The tip; its last block computes keys and values for all tokens and the rest for the row that is read."""
         table = rope(parts.decoder.config, x.shape[0], x.dtype)
-        hooks = [svf.projection(self._first + i, factors, scales) for i in range(len(parts.tip))]
+        hooks = [svf.projection(self._first + i, factors, scales, written) for i in range(len(parts.tip))]
         for block, project in zip(parts.tip[:-1], hooks, strict=False):
             x = block(x, table, project)
         h = parts.tip[-1].row(x, table, row, hooks[-1])

@@ -3,6 +3,7 @@
 Letters: T tokens, Q queries, N query heads, K key/value heads, H head width.
 """
 
+import itertools
 import logging
 from typing import Any, Literal
 
@@ -15,6 +16,7 @@ Kind = Literal["plain", "fused"]
 PRECISION = jax.lax.Precision.HIGHEST
 """float32 products stay float32 on accelerators (no TF32, no bfloat16 passes); bfloat16 inputs are not affected."""
 
+_BANDS = 4
 _CHUNK = 512
 _SCORES = 2**25
 
@@ -39,18 +41,30 @@ def causal(
 ) -> Float[Array, "T N*H"]:
     """All positions 0..T-1.
 
-    The plain form takes queries in chunks, each over the keys up to its end: half the products of a long transcript,
-    and never more than 2^25 scores at once where one query allows it.
+    The plain form takes the queries of a long transcript a chunk at a time: never more than 2^25 scores at once where
+    one query allows it. Those of each quarter see the keys up to its end, which saves three eighths of the products.
     """
     T = q.shape[0]
     if kind == "fused":
         return _fused(q, k, v).reshape(T, -1)
     step = chunk(T, q.shape[1])
-    parts = [
-        attend(q[start : start + step], k[: start + step], v[: start + step], jnp.arange(start, min(start + step, T)))
-        for start in range(0, T, step)
-    ]
-    return parts[0] if len(parts) == 1 else jnp.concatenate(parts)
+    if step == T:
+        return attend(q, k, v, jnp.arange(T))
+    ends = [T * i // _BANDS for i in range(_BANDS + 1)]
+    return jnp.concatenate(
+        [_in_chunks(q[start:end], k[:end], v[:end], start, step) for start, end in itertools.pairwise(ends)]
+    )
+
+
+def _in_chunks(
+    q: Float[Array, "Q N H"], k: Float[Array, "T K H"], v: Float[Array, "T K H"], start: int, step: int
+) -> Float[Array, "Q N*H"]:
+    """Queries at ``start`` and after, ``step`` at a time."""
+    Q, N, H = q.shape
+    count = -(-Q // step)
+    chunks = jnp.pad(q, ((0, count * step - Q), (0, 0), (0, 0))).reshape(count, step, N, H)
+    positions = start + jnp.arange(count * step).reshape(count, step)
+    return jax.lax.map(lambda part: attend(part[0], k, v, part[1]), (chunks, positions)).reshape(-1, N * H)[:Q]
 
 
 def chunk(T: int, heads: int) -> int:

@@ -32,7 +32,8 @@ def load(file: Path, fits: Callable[[Arrays], bool]) -> Arrays | None:
             raise ValueError(", ".join(f"{name} {array.dtype} {array.shape}" for name, array in arrays.items()))
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, TypeError) as error:
+    # RuntimeError: a flipped bit may say that the archive is encrypted, or packed in an unknown way.
+    except (OSError, ValueError, KeyError, EOFError, RuntimeError, zipfile.BadZipFile, TypeError) as error:
         _log.warning("%s is damaged (%s); it is computed again", file, error)
         return None
     return arrays

@@ -9,7 +9,7 @@ def row_bytes(config: DecoderConfig, T: int, itemsize: int) -> int:
     """Bytes that one transcript of ``T`` tokens needs at most inside a block.
 
     Residual and norm, queries and what attention makes of them, keys and values, three of the feed forward's width,
-    and a chunk of float32 scores with its softmax.
+    and a chunk of float32 scores on its way through the softmax.
     """
     D, F, N, K, H = (
         config.hidden_size,
@@ -19,7 +19,7 @@ def row_bytes(config: DecoderConfig, T: int, itemsize: int) -> int:
         config.head_dim,
     )
     per_token = 2 * D + 2 * N * H + 2 * K * H + 3 * F
-    scores = 2 * 4 * N * chunk(T, N) * T
+    scores = 3 * 4 * N * chunk(T, N) * T
     return per_token * T * itemsize + scores
 
 

@@ -121,6 +121,33 @@ def crossover(shapes: Iterable[tuple[int, ...]]) -> float:
     return sum(short * short * long for short, long in sides) / saved if saved else float("inf")
 
 
+def to_write_out(names: Iterable[str], config: DecoderConfig, tokens: float) -> tuple[str, ...]:
+    """Which targets to write out once per candidate, and which to leave in factors.
+
+    Of a last block only keys and values see every token; of the other matrices one row is read, so writing them out
+    never pays.
+
+    Args:
+        names: targets.
+        config: of the decoder, cut.
+        tokens: that a candidate reads until its scales change.
+    """
+    last = config.num_layers - 1
+    seen: dict[str, list[str]] = {}
+    for name in names:
+        if name.startswith("layers."):
+            _, layer, matrix = name.split(".")
+            if int(layer) != last or matrix in ("k", "v"):
+                seen.setdefault(layer, []).append(name)
+    shapes = block_shapes(config)
+    return tuple(
+        name
+        for block in seen.values()
+        if tokens > crossover(shapes[name.rpartition(".")[2]] for name in block)
+        for name in block
+    )
+
+
 class Adaptation:
     """Which kernels of one decoder are scaled, their factors, and how a vector of deltas acts on them.
 
@@ -192,11 +219,18 @@ class Adaptation:
         return result
 
 
-def projection(layer: int, factors: Mapping[str, Factors], scales: Mapping[str, Scale]) -> Project:
-    """The ``project`` hook of one block: scaled where its matrix is a target, plain elsewhere."""
+def projection(
+    layer: int, factors: Mapping[str, Factors], scales: Mapping[str, Scale], written: Mapping[str, Array] | None = None
+) -> Project:
+    """The ``project`` hook of one block: scaled where its matrix is a target, plain elsewhere.
+
+    ``written`` holds the scaled kernels that are written out.
+    """
 
     def project(name: str, x: Array, kernel: Array, bias: Array | None) -> Array:
         key = f"layers.{layer}.{name}"
+        if written and key in written:
+            return plain_projection(name, x, written[key], bias)
         if key not in factors:
             return plain_projection(name, x, kernel, bias)
         y = projected(x, factors[key], scales[key])

@@ -106,7 +106,10 @@ def build_model(settings: Settings) -> Model:
         raise UserError(f"readout.k: this encoder's states have {width} directions, got {settings.readout.k}")
     head, layout = layouts.plan(sizes, settings.svf.scale, settings.head, settings.readout, width, names)
     learner = build(settings.learning, layout.size, partial(log_probability, layout, head))
-    encoder = TranscriptEncoder(decoder, settings.svf, settings.encoder, learner.population)
+    # At least two decisions an episode, of at least the shortest bucket.
+    episodes = settings.learning.questions * settings.learning.repeats
+    tokens = 2 * episodes * settings.encoder.buckets[0]
+    encoder = TranscriptEncoder(decoder, settings.svf, settings.encoder, learner.population, tokens)
     return Model(tasks, checkpoint, router, encoder, head, layout, learner)
 
 
