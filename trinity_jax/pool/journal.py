@@ -11,7 +11,7 @@ import queue
 import sqlite3
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,62 +19,35 @@ from typing import Any, NamedTuple
 from filelock import FileLock, Timeout
 
 from trinity_jax.errors import UserError
-from trinity_jax.pool.reply import Call, Outcome, Reply, digest
+from trinity_jax.pool.records import (
+    APPLICATION_ID,
+    CALL_COLUMNS,
+    REPLY_COLUMNS,
+    SCHEMA_VERSION,
+    TABLES,
+    DecisionKey,
+    DecisionRow,
+    Records,
+    Totals,
+    check,
+)
+from trinity_jax.pool.reply import Call, Reply, digest
 
-SCHEMA_VERSION = 1
-_APPLICATION_ID = 0x54524E31
-_TABLES = """
-CREATE TABLE calls (
-    id INTEGER PRIMARY KEY, key TEXT NOT NULL, scope TEXT NOT NULL, request TEXT NOT NULL,
-    reserved REAL NOT NULL, sent_at REAL NOT NULL, ended_at REAL,
-    outcome TEXT, text TEXT, input_tokens INTEGER, output_tokens INTEGER, cost REAL, seconds REAL, attempts INTEGER,
-    finish_reason TEXT, detail TEXT, reasoning TEXT);
-CREATE INDEX calls_by_key ON calls (key);
-CREATE INDEX calls_by_scope ON calls (scope);
-CREATE TABLE decisions (
-    generation INTEGER, candidate INTEGER, question INTEGER, repeat INTEGER, turn INTEGER,
-    model INTEGER NOT NULL, role TEXT NOT NULL, model_probs TEXT, role_probs TEXT, state_hash TEXT NOT NULL,
-    PRIMARY KEY (generation, candidate, question, repeat, turn)) WITHOUT ROWID;
-"""
-_REPLY = "outcome, text, input_tokens, output_tokens, cost, seconds, attempts, finish_reason, detail, reasoning"
+__all__ = ["DecisionKey", "DecisionRow", "Journal", "Totals"]
+
 _INTENT = "INSERT INTO calls (id, key, scope, request, reserved, sent_at) VALUES (?, ?, ?, ?, ?, ?)"
-_OUTCOME = f"UPDATE calls SET ({_REPLY}, ended_at) = (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) WHERE id = ?"
+_OUTCOME_COLUMNS = (*REPLY_COLUMNS, "ended_at")
+_OUTCOME = f"UPDATE calls SET ({', '.join(_OUTCOME_COLUMNS)}) = ({', '.join('?' * 11)}) WHERE id = ?"
 _DECISION = "INSERT OR REPLACE INTO decisions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-_CALL = f"key, scope, request, reserved, sent_at, ended_at, {_REPLY}"
+_CALL = ", ".join(CALL_COLUMNS)
 _MERGE = f"""INSERT INTO calls (id, {_CALL}) SELECT {", ".join("?" * 17)}
     WHERE NOT EXISTS (SELECT 1 FROM calls WHERE key = ? AND sent_at = ?)"""
-_GRADABLE = ", ".join(f"'{outcome}'" for outcome in Outcome if outcome.gradable)
-_LOOKUP = f"SELECT {_REPLY} FROM calls WHERE key = ? AND outcome IN ({_GRADABLE}) ORDER BY id LIMIT 1"
+# A call that was in flight when it was taken over first.
+_COMPLETE = f"""UPDATE calls SET ({", ".join(_OUTCOME_COLUMNS)}) = ({", ".join("?" * 11)})
+    WHERE key = ? AND sent_at = ? AND outcome IS NULL"""
 
 
-class DecisionRow(NamedTuple):
-    """One decision of a run. ``state_hash`` is a hash of the h it was made from ("" where a rule chose)."""
-
-    generation: int
-    candidate: int
-    question: int
-    repeat: int
-    turn: int
-    model: int
-    role: str
-    model_probs: tuple[float, ...] | None = None
-    role_probs: tuple[float, ...] | None = None
-    state_hash: str = ""
-
-
-DecisionKey = tuple[int, int, int, int, int]
-
-
-class Totals(NamedTuple):
-    """What was sent and spent. A call without an outcome (killed in flight) counts with what was reserved for it."""
-
-    calls: int
-    input_tokens: int
-    output_tokens: int
-    cost: float
-
-
-class Journal:
+class Journal(Records):
     """The journal of one run folder: one writing process at a time, readable by any number of others.
 
     Attributes:
@@ -83,12 +56,11 @@ class Journal:
     """
 
     def __init__(self, path: Path, lock: FileLock, writer: sqlite3.Connection, reader: sqlite3.Connection):
-        self.path = path
+        super().__init__(path, reader)
         self.writes = 0
         self.commits = 0
         self._lock = lock
         self._writer = writer
-        self._reader = reader
         self._next_id = reader.execute("SELECT COALESCE(MAX(id), 0) + 1 FROM calls").fetchone()[0]
         self._open_ids: dict[str, int] = {}
         self._queue: queue.SimpleQueue[_Write | None] = queue.SimpleQueue()
@@ -139,31 +111,12 @@ class Journal:
         values = (*(_storable(value) for value in vars(reply).values()), time.time(), self._open_ids.pop(key))
         await self._submit(_OUTCOME, [values])
 
-    def lookup(self, key: str) -> Reply | None:
-        """The first gradable reply to this call, if there is one."""
-        for row in self._read(_LOOKUP, (key,)):
-            return Reply(Outcome(row[0]), *row[1:])
-        return None
-
     def record_decisions(self, rows: Iterable[DecisionRow]) -> "asyncio.Future[None]":
         """Note decisions; the future is done when they are on disk.
 
         Nobody has to await it: order is kept, so an intent on disk implies the decisions that were recorded before it.
         """
         return self._submit(_DECISION, [_decision(row) for row in rows])
-
-    def decisions(self, generation: int) -> dict[DecisionKey, DecisionRow]:
-        """The decisions of one generation by (generation, candidate, question, repeat, turn)."""
-        rows = self._read("SELECT * FROM decisions WHERE generation = ?", (generation,))
-        decisions = (DecisionRow._make((*row[:7], _loads(row[7]), _loads(row[8]), row[9])) for row in rows)
-        return {decision[:5]: decision for decision in decisions}
-
-    def totals(self, scope: str | None = None) -> Totals:
-        """Calls, tokens and cost of one scope or of the whole run, earlier processes included."""
-        query = """SELECT COUNT(*), COALESCE(SUM(input_tokens), 0), COALESCE(SUM(output_tokens), 0),
-                   COALESCE(SUM(COALESCE(cost, reserved)), 0.0) FROM calls"""
-        where, values = ("", ()) if scope is None else (" WHERE scope = ?", (scope,))
-        return Totals(*self._read(query + where, values)[0])
 
     async def whole(self) -> None:
         """Bring everything into the one file, out of the log beside it: others may `merge` it until the next write.
@@ -172,7 +125,7 @@ class Journal:
             UserError: it cannot be written.
         """
         await self.record_decisions(())
-        if self._read("PRAGMA wal_checkpoint(TRUNCATE)", ())[0][0]:
+        if self.query("PRAGMA wal_checkpoint(TRUNCATE)")[0][0]:
             raise UserError(f"{self.path}: cannot be written in one piece: another program reads it")
 
     async def merge(self, path: Path, after: int = 0, generation: int | None = None) -> int:
@@ -195,12 +148,22 @@ class Journal:
                 await self._submit(_DECISION, other.execute(f"SELECT * FROM decisions{chosen}", values).fetchall())
                 calls = other.execute(f"SELECT id, {_CALL} FROM calls WHERE id > ? ORDER BY id", (after,))
                 while rows := calls.fetchmany(1000):
-                    added = [(self._next_id + i, *row[1:], row[1], row[5]) for i, row in enumerate(rows)]
-                    self._next_id, after = self._next_id + len(rows), rows[-1][0]
-                    await self._submit(_MERGE, added)
+                    await self.take_calls([row[1:] for row in rows])
+                    after = rows[-1][0]
         except sqlite3.Error as error:
             raise UserError(f"{path}: not a usable journal ({error})") from error
         return after
+
+    async def take_calls(self, rows: Sequence[tuple]) -> None:
+        """Take over rows of ``CALL_COLUMNS`` that this journal has not, and outcomes that it still lacks."""
+        added = [(self._next_id + i, *row, row[0], row[4]) for i, row in enumerate(rows)]
+        self._next_id += len(rows)
+        self._submit(_MERGE, added)
+        await self._submit(_COMPLETE, [(*row[6:], row[5], row[0], row[4]) for row in rows if row[6] is not None])
+
+    async def take_decisions(self, rows: Sequence[tuple]) -> None:
+        """Take over rows of the table ``decisions``; one of the same key is replaced."""
+        await self._submit(_DECISION, list(rows))
 
     def copy_to(self, path: Path) -> int:
         """Write a journal that begins with all that is in this one; returns the number of its last call."""
@@ -224,15 +187,6 @@ class Journal:
 
     def __enter__(self) -> "Journal":
         return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def _read(self, query: str, values: tuple) -> list[tuple]:
-        try:
-            return self._reader.execute(query, values).fetchall()
-        except sqlite3.Error as error:
-            raise UserError(f"{self.path}: not a usable journal ({error})") from error
 
     def _submit(self, sql: str, rows: list[tuple]) -> "asyncio.Future[None]":
         if self._closed:
@@ -305,14 +259,10 @@ def _connect_still(path: Path) -> sqlite3.Connection:
 def _prepare(path: Path, connection: sqlite3.Connection) -> None:
     """Check that this is a journal of this version, or make it one if the file is new."""
     application = connection.execute("PRAGMA application_id").fetchone()[0]
-    version = connection.execute("PRAGMA user_version").fetchone()[0]
     if application == 0 and not connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0]:
-        marks = f"PRAGMA application_id = {_APPLICATION_ID}; PRAGMA user_version = {SCHEMA_VERSION};"
-        connection.executescript(f"BEGIN; {_TABLES} {marks} COMMIT;")
-    elif application != _APPLICATION_ID:
-        raise UserError(f"{path}: an SQLite file of another program, not a journal")
-    elif version != SCHEMA_VERSION:
-        raise UserError(f"{path}: journal format {version}, this version of trinity_jax reads {SCHEMA_VERSION}")
+        marks = f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SCHEMA_VERSION};"
+        connection.executescript(f"BEGIN; {TABLES} {marks} COMMIT;")
+    check(path, connection)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
 
@@ -329,7 +279,3 @@ def _decision(row: DecisionRow) -> tuple:
 
 def _dumps(probs: tuple[float, ...] | None) -> str | None:
     return None if probs is None else json.dumps([float(p) for p in probs])
-
-
-def _loads(text: str | None) -> tuple[float, ...] | None:
-    return None if text is None else tuple(json.loads(text))
