@@ -74,6 +74,9 @@ def _work(data: dict[str, Any], where: str) -> Callable[[Path, bool, Console], o
             # First the others, then the import: evosax starts JAX's devices, and then it is too late to meet anybody.
             with several(settings) as hosts:
                 with _at_once():
+                    from trinity_jax.encoder.compiled import keep_compiled
+
+                    keep_compiled()
                     from trinity_jax.training.train import train
                 train(settings, folder, resume=resume, console=console, hosts=hosts)
 
@@ -87,6 +90,9 @@ def _work(data: dict[str, Any], where: str) -> Callable[[Path, bool, Console], o
         if resume:
             raise UserError(f"kind: {kind}: a study starts anew each time; leave out --resume")
         with _at_once():
+            from trinity_jax.encoder.compiled import keep_compiled
+
+            keep_compiled()
             run = importlib.import_module(f"experiments.{kind}.study").run
             from experiments.results import Results
         with Results.begin(folder, chosen) as results:

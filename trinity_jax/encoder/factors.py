@@ -46,7 +46,10 @@ def decompose(kernel: Float[Array, "in out"]) -> Factors:
     for start in range(0, len(tall), _CHUNK):
         long[start : start + _CHUNK] = tall[start : start + _CHUNK].astype(np.float64) @ onto
     u, v = (short, long) if wide else (long, short)
-    return Factors(jnp.asarray(u, matrix.dtype), jnp.asarray(s, jnp.float32), jnp.asarray(v, matrix.dtype))
+    # Cast by numpy: these arrays and those read from disk reach the device by the same compiled program.
+    return Factors(
+        *(jnp.asarray(array) for array in (u.astype(matrix.dtype), s.astype(np.float32), v.astype(matrix.dtype)))
+    )
 
 
 def kept(kernel: Float[Array, "in out"]) -> tuple[Factors, bool]:

@@ -13,6 +13,7 @@ from rich.markup import escape
 
 from trinity_jax.config import Settings
 from trinity_jax.coordinator.export import save_coordinator
+from trinity_jax.encoder.compiled import compiled
 from trinity_jax.errors import UserError
 from trinity_jax.evaluation import table
 from trinity_jax.evaluation.baselines import compare
@@ -135,6 +136,7 @@ def _compare(
         + (rig.pool.counters.asked - asked),
         "cost": rig.pool.ledger.spent,
         "compilations": rig.population.compilations,
+        "compiled": compiled(),
         "n": rig.model.layout.size,
         "c_mu_times_generations": finite(learner.c_mu * learning.generations),
         "wrong_concentration": settings.pool.wrong_concentration if settings.pool.simulated else None,
