@@ -14,11 +14,12 @@ import pytest
 from tests.pool.faulty_server import FaultyServer
 from trinity_jax.config import BudgetSettings, ModelSettings, PoolSettings, PriceSettings
 from trinity_jax.errors import UserError
-from trinity_jax.pool.client import OpenAIChat, _retry_after, open_session, sampling_of
+from trinity_jax.pool.client import OpenAIChat, open_session, sampling_of
 from trinity_jax.pool.journal import Journal
 from trinity_jax.pool.ledger import most_input_tokens, price_of
 from trinity_jax.pool.pool import build_pool
 from trinity_jax.pool.reply import Call, Message, Outcome, Reply
+from trinity_jax.pool.wire.errors import retry_after
 
 KEY = "sk-test-0123456789abcdef"
 MESSAGES = (Message("system", "You are a Worker."), Message("user", "What is 6 times 7?"))
@@ -181,12 +182,12 @@ def test_retry_after_is_waited_for():
 
 
 def test_retry_after_in_seconds_or_as_a_date():
-    assert _retry_after("7") == 7.0
-    assert _retry_after("-3") == 0.0
-    soon = _retry_after(format_datetime(datetime.now(UTC) + timedelta(seconds=90), usegmt=True))
+    assert retry_after("7") == 7.0
+    assert retry_after("-3") == 0.0
+    soon = retry_after(format_datetime(datetime.now(UTC) + timedelta(seconds=90), usegmt=True))
     assert soon == pytest.approx(90, abs=2)
-    assert _retry_after("Wed, 21 Oct 2015 07:28:00 GMT") == 0.0
-    assert [_retry_after(header) for header in (None, "soon", "inf", "nan", "")] == [None] * 5
+    assert retry_after("Wed, 21 Oct 2015 07:28:00 GMT") == 0.0
+    assert [retry_after(header) for header in (None, "soon", "inf", "nan", "")] == [None] * 5
 
 
 def test_waiting_for_a_slot_counts_into_no_time_limit():

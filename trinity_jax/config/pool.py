@@ -1,12 +1,15 @@
 """Who can be called, and what it may cost."""
 
 import re
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from trinity_jax.config.base import SECRET, Group, Name, Positive, Share
+
+_NOT_IN = {"chat": (), "responses": ("top_k", "presence_penalty"), "anthropic": ("presence_penalty",), "gemini": ()}
 
 
 class PriceSettings(Group):
@@ -17,15 +20,27 @@ class PriceSettings(Group):
 
 
 class ModelSettings(Group):
-    """One model of the pool behind an OpenAI-compatible address."""
+    """One model of the pool behind an HTTP address."""
 
     name: Name
     model: str
     base_url: str
+    format: Literal["chat", "responses", "anthropic", "gemini"] = Field(
+        default="chat",
+        description="chat: OpenAI-compatible chat completions; responses: OpenAI Responses; anthropic: Messages; "
+        "gemini: generateContent",
+    )
     api_key_env: str | None = Field(
         default=None, description="environment variable that holds the key; never the key itself"
     )
     max_tokens: Positive = 4096
+    max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = Field(
+        default="max_tokens", description="how a chat server calls it; OpenAI's reasoning models want the second"
+    )
+    context: Positive | None = Field(
+        default=None,
+        description="the model's context in tokens: max_tokens is clipped to what a prompt of one token a byte leaves",
+    )
     temperature: float | None = 0.1
     top_p: float | None = None
     top_k: int | None = None
@@ -48,6 +63,15 @@ class ModelSettings(Group):
             )
         return name
 
+    @model_validator(mode="after")
+    def _format_has_it(self) -> "ModelSettings":
+        missing = [field for field in _NOT_IN[self.format] if getattr(self, field) is not None]
+        if self.format != "chat" and self.max_tokens_field != "max_tokens":
+            missing.append("max_tokens_field")
+        if missing:
+            raise ValueError(f"format {self.format} has no {', '.join(missing)}: leave it out")
+        return self
+
 
 class SimulatedModelSettings(Group):
     """A simulated model: chance of a right answer by task kind and role; `default` covers the rest."""
@@ -64,9 +88,16 @@ class SimulatedModelSettings(Group):
 class PoolSettings(Group):
     """Who can be called."""
 
-    kind: Literal["simulated", "endpoints"] = "simulated"
+    kind: Literal["simulated", "endpoints", "recorded"] = Field(
+        default="simulated", description="recorded: what the models listed here said to a journal; nothing is sent"
+    )
     models: tuple[ModelSettings, ...] = ()
     simulated: tuple[SimulatedModelSettings, ...] = ()
+    journal: Path | None = Field(default=None, description="recorded: the journal, such as RUN/journal.sqlite")
+    prices: Path | None = Field(default=None, description="a dated price file; an entry's own price counts first")
+    unknown_price: Literal["refuse", "free"] = Field(
+        default="refuse", description="what a model without a price is, unless its address is local (which is free)"
+    )
     wrong_concentration: Share = Field(
         default=0.5, description="simulated: 1 puts every wrong reply on one wrong answer, 0 spreads them evenly"
     )
@@ -79,12 +110,20 @@ class PoolSettings(Group):
 
     @model_validator(mode="after")
     def _one_kind(self) -> "PoolSettings":
-        have, other = (self.simulated, self.models) if self.kind == "simulated" else (self.models, self.simulated)
-        field = "simulated" if self.kind == "simulated" else "models"
-        if not have or other:
-            raise ValueError(
-                f"pool.kind: {self.kind} needs at least one entry in pool.{field} and none in the other list"
-            )
+        if (self.kind == "recorded") != (self.journal is not None):
+            raise ValueError("pool.journal: the journal to answer from, for pool.kind: recorded and for no other")
+        if self.kind == "recorded":
+            if bool(self.simulated) == bool(self.models):
+                raise ValueError("pool.kind: recorded needs the list that was recorded: pool.simulated or pool.models")
+        else:
+            field, other = ("simulated", "models") if self.kind == "simulated" else ("models", "simulated")
+            if not getattr(self, field) or getattr(self, other):
+                raise ValueError(
+                    f"pool.kind: {self.kind} needs at least one entry in pool.{field} and none in the other list"
+                )
+        if self.prices and not self.models:
+            raise ValueError("pool.prices: for pool.models; simulated ones have a price of their own")
+        have = self.simulated or self.models
         names = [model.name for model in have]
         if len(set(names)) != len(names):
             raise ValueError(f"pool model names must differ, got {names}")
@@ -107,3 +146,4 @@ class BudgetSettings(Group):
 
     calls: Positive | None = None
     cost: float | None = Field(default=None, gt=0)
+    tokens: Positive | None = Field(default=None, description="in and out, as replies report them")

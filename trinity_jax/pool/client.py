@@ -1,4 +1,4 @@
-"""One model behind an OpenAI-compatible address, over HTTP."""
+"""One model behind an address, over HTTP, in any of the wire formats."""
 
 import asyncio
 import dataclasses
@@ -6,8 +6,6 @@ import json
 import os
 import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 
 import aiohttp
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt, wait_random_exponential
@@ -17,7 +15,7 @@ from trinity_jax.config import ModelSettings
 from trinity_jax.errors import UserError
 from trinity_jax.pool.ledger import most_input_tokens, price_of
 from trinity_jax.pool.reply import Call, Outcome, Reply, Sampling
-from trinity_jax.pool.wire import Failed, read_reply, request_body
+from trinity_jax.pool.wire import FORMATS, Failed, clashes, fit, header_wait, read_reply, request_body
 
 # uvicorn closes idle connections after 5 s; a request sent in that instant would fail.
 _KEEPALIVE_SECONDS = 4.0
@@ -25,7 +23,6 @@ _LONGEST_BACKOFF_SECONDS = 30.0
 _LONGEST_RETRY_AFTER_SECONDS = 120.0
 _SHORTEST_SECRET = 8
 _DESCRIPTORS = 65_536
-_OWN_FIELDS = frozenset({"model", "messages", "stream", "n"})
 
 
 def open_session() -> aiohttp.ClientSession:
@@ -47,7 +44,7 @@ def endpoint_responders(models: Sequence[ModelSettings], session: aiohttp.Client
 
 
 class OpenAIChat:
-    """Chat completions of one model (a ``Responder``).
+    """One model in its wire format (a ``Responder``).
 
     A slot of the endpoint's ``concurrency`` is held over all attempts of a call, so a server that pushes back is asked
     less; the time limit of an attempt starts once the slot is held. Attempts are repeated with full jitter, or when the
@@ -67,10 +64,11 @@ class OpenAIChat:
         self._settings = settings
         self._session = session
         base = _base_url(settings)
-        self._url = base / "chat/completions"
+        form = FORMATS[settings.format]
+        self._url = base / form.path(settings.model)
         self._models_url = base / "models"
         self._key = _key(settings)
-        self._headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
+        self._headers = form.headers(self._key)
         self._gate = asyncio.Semaphore(settings.concurrency)
         self._backoff = wait_random_exponential(multiplier=backoff, max=_LONGEST_BACKOFF_SECONDS)
         _check_extra_body(settings)
@@ -79,6 +77,10 @@ class OpenAIChat:
         """Answer one call; every failure of server or network is an outcome."""
         start = time.monotonic()
         attempts, billed = 0, 0
+        try:
+            call = fit(call)
+        except Failed as failed:
+            return Reply(failed.outcome, attempts=0, detail=str(failed))
         retrying = AsyncRetrying(
             stop=stop_after_attempt(self._settings.attempts),
             retry=retry_if_exception(_again),
@@ -154,8 +156,7 @@ class OpenAIChat:
         if 300 <= response.status < 400:
             target = _plain(response.headers.get("Location", "nowhere"))
             raise Failed(Outcome.ERROR, f"HTTP {response.status}: redirects to {target}; put that into base_url")
-        after = _retry_after(response.headers.get("Retry-After"))
-        return read_reply(call, self._settings.price, response.status, content, after)
+        return read_reply(call, self._settings.price, response.status, content, header_wait(response.headers))
 
     def _wait(self, state: RetryCallState) -> float:
         error = state.outcome.exception() if state.outcome else None
@@ -200,7 +201,7 @@ def _check_extra_body(settings: ModelSettings) -> None:
         json.dumps(settings.extra_body, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise UserError(f"{where}: cannot be sent as JSON ({error})") from error
-    own = sorted(_OWN_FIELDS & settings.extra_body.keys())
+    own = clashes(FORMATS[settings.format].own, settings.extra_body)
     if own:
         raise UserError(f"{where}: may not set {', '.join(own)}")
     for field in ("max_tokens", "max_completion_tokens"):
@@ -220,22 +221,6 @@ def _key(settings: ModelSettings) -> str:
     if not (key.isascii() and key.isprintable()) or " " in key:
         raise UserError(f"pool model {settings.name}: environment variable {variable} holds no usable key")
     return key
-
-
-def _retry_after(header: str | None) -> float | None:
-    """Seconds in a Retry-After header, which holds a number or an HTTP date; ``None`` where it holds neither."""
-    if header is None:
-        return None
-    try:
-        seconds = float(header)
-    except ValueError:
-        try:
-            date = parsedate_to_datetime(header)
-        except ValueError:
-            return None
-        date = date if date.tzinfo else date.replace(tzinfo=UTC)
-        seconds = (date - datetime.now(UTC)).total_seconds()
-    return max(seconds, 0.0) if seconds < float("inf") else None
 
 
 def _plain(url: str) -> str:

@@ -37,9 +37,10 @@ class Message:
 
 @dataclass(frozen=True)
 class Sampling:
-    """Decoding settings as they go on the wire; ``None`` leaves the server's default.
+    """Decoding settings and how they go on the wire; ``None`` leaves the server's default.
 
-    ``extra_body`` is a JSON object of further fields, kept as text so that it is part of the call's identity.
+    ``extra_body`` is a JSON object of further fields, kept as text so that it is part of the call's identity. So are
+    ``format``, the name of ``max_tokens`` and the ``context`` that clips it: each changes what is sent.
     """
 
     max_tokens: int = 4096
@@ -49,6 +50,9 @@ class Sampling:
     presence_penalty: float | None = None
     reasoning_effort: str | None = None
     extra_body: str = "{}"
+    format: str = "chat"
+    max_tokens_field: str = "max_tokens"
+    context: int | None = None
 
 
 @dataclass(frozen=True)
