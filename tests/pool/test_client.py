@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from tests.pool.faulty_server import FaultyServer
 from trinity_jax.config import BudgetSettings, ModelSettings, PoolSettings, PriceSettings
 from trinity_jax.errors import UserError
-from trinity_jax.pool.client import OpenAIChat, open_session, sampling_of
+from trinity_jax.pool.client import Endpoint, open_session, sampling_of
 from trinity_jax.pool.journal import Journal
 from trinity_jax.pool.ledger import most_input_tokens, price_of
 from trinity_jax.pool.pool import build_pool
 from trinity_jax.pool.reply import Call, Message, Outcome, Reply
+from trinity_jax.pool.simulated_server import Latency, SimulatedServer
 from trinity_jax.pool.wire.errors import retry_after
 
 KEY = "sk-test-0123456789abcdef"
@@ -37,15 +37,15 @@ def call_for(model: ModelSettings) -> Call:
 
 
 @asynccontextmanager
-async def client_of(server: FaultyServer, **changes: Any):
+async def client_of(server: SimulatedServer, **changes: Any):
     model = settings(server.url, **changes)
     async with open_session() as session:
-        yield OpenAIChat(model, session, backoff=0.002), call_for(model)
+        yield Endpoint(model, session, backoff=0.002), call_for(model)
 
 
-def ask(*script: str, **changes: Any) -> tuple[Reply, FaultyServer]:
+def ask(*script: str, **changes: Any) -> tuple[Reply, SimulatedServer]:
     async def go():
-        async with FaultyServer(*script) as server, client_of(server, **changes) as (client, call):
+        async with SimulatedServer(*script, *["ok"] * 3) as server, client_of(server, **changes) as (client, call):
             return await client.reply(call), server
 
     return asyncio.run(go())
@@ -91,7 +91,6 @@ def test_passing_faults_are_retried(fault):
 @pytest.mark.parametrize(
     "fault, outcome",
     [
-        ("429", Outcome.RATE_LIMITED),
         ("500", Outcome.ERROR),
         ("408", Outcome.TIMEOUT),
         ("reset", Outcome.ERROR),
@@ -103,6 +102,19 @@ def test_lasting_faults_end_after_the_attempts(fault, outcome):
     reply, server = ask(*[fault] * 4)
     assert (reply.outcome, reply.attempts, len(server.requests)) == (outcome, 3, 3)
     assert reply.detail
+
+
+def test_refusals_are_tried_again_beyond_the_attempts():
+    reply, server = ask(*["429"] * 6)
+    assert (reply.outcome, reply.attempts, len(server.requests)) == (Outcome.OK, 7, 7)
+
+
+def test_refusals_end_with_the_patience():
+    reply, server = ask(*["429"] * 100, patience_seconds=0.1)
+    assert reply.outcome is Outcome.RATE_LIMITED
+    assert 3 < reply.attempts == len(server.requests) < 100
+    assert "slow down" in str(reply.detail)
+    assert reply.seconds < 1
 
 
 @pytest.mark.parametrize(
@@ -193,7 +205,7 @@ def test_retry_after_in_seconds_or_as_a_date():
 def test_waiting_for_a_slot_counts_into_no_time_limit():
     async def go():
         async with (
-            FaultyServer(delay=0.05) as server,
+            SimulatedServer(latency=Latency(mean=0.05)) as server,
             client_of(server, concurrency=4, total_seconds=0.5) as (client, call),
         ):
             replies = await asyncio.gather(*(client.reply(call) for _ in range(60)))
@@ -206,7 +218,7 @@ def test_waiting_for_a_slot_counts_into_no_time_limit():
 def test_1024_calls_at_once():
     async def go():
         async with (
-            FaultyServer(delay=0.2) as server,
+            SimulatedServer(latency=Latency(mean=0.2)) as server,
             client_of(server, concurrency=1024, connect_seconds=30.0, total_seconds=60.0) as (client, call),
         ):
             replies = await asyncio.gather(*(client.reply(call) for _ in range(1024)))
@@ -238,7 +250,7 @@ def test_an_endpoint_that_is_not_there_is_named_before_any_work(tmp_path):
 )
 def test_check_of_an_endpoint(fault, message):
     async def go():
-        async with FaultyServer(fault) as server, client_of(server, connect_seconds=0.3) as (client, _):
+        async with SimulatedServer(fault) as server, client_of(server, connect_seconds=0.3) as (client, _):
             await client.check()
 
     if message is None:
@@ -270,7 +282,7 @@ def test_bad_settings_stop_at_construction(changes, message, monkeypatch):
 
     async def go():
         async with open_session() as session:
-            OpenAIChat(settings(**changes), session)
+            Endpoint(settings(**changes), session)
 
     with pytest.raises(UserError, match=message) as caught:
         asyncio.run(go())
@@ -283,7 +295,7 @@ def test_no_key_in_journal_logs_or_replies(tmp_path, monkeypatch, caplog, capfd)
     script = ["ok", "echo key", "echo key as content", "cut body", "500", "401", "hang"]
 
     async def go():
-        async with FaultyServer(*script) as server:
+        async with SimulatedServer(*script) as server:
             model = settings(server.url, api_key_env="TRINITY_TEST_KEY", attempts=1, total_seconds=0.5)
             journal = Journal.open(tmp_path / "journal.sqlite")
             async with await build_pool(

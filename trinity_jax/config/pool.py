@@ -48,10 +48,17 @@ class ModelSettings(Group):
     reasoning_effort: str | None = None
     extra_body: dict[str, Any] = Field(default_factory=dict)
     price: PriceSettings = PriceSettings()
-    concurrency: Positive = 64
-    attempts: Positive = 5
+    concurrency: Positive = Field(default=64, description="most calls in flight; fewer while the endpoint pushes back")
+    requests_per_minute: float | None = Field(default=None, gt=0)
+    tokens_per_minute: float | None = Field(default=None, gt=0, description="in and out")
+    attempts: Positive = Field(default=5, description="most requests of a call that the server may have worked on")
+    patience_seconds: float = Field(
+        default=300.0, ge=0, description="of waiting before new attempts: back-off, Retry-After, an endpoint that is down"
+    )
     connect_seconds: float = Field(default=10.0, gt=0)
-    total_seconds: float = Field(default=300.0, gt=0)
+    first_byte_seconds: float = Field(default=300.0, gt=0, description="servers answer when all tokens are there")
+    idle_seconds: float = Field(default=60.0, gt=0, description="between two parts of a reply")
+    total_seconds: float = Field(default=300.0, gt=0, description="of one attempt, once it is sent")
 
     @field_validator("api_key_env")
     @classmethod
