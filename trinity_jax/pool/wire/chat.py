@@ -49,7 +49,8 @@ def read(data: dict[str, Any]) -> Answer | None:
     parts = objects(message.get("content"))
     text = text_of(message.get("content")) or joined(parts, "text", "text", "output_text", None)
     finish = text_of(choices[0].get("finish_reason")) or None
-    outcome, detail = _ENDS.get(finish or "", Outcome.OK), None
+    # Gemini behind this format writes "content_filter: RECITATION".
+    outcome, detail = _ENDS.get((finish or "").partition(":")[0], Outcome.OK), None
     if not text.strip():
         refusal = text_of(message.get("refusal")) or joined(parts, "refusal", "refusal")
         if refusal and outcome is not Outcome.ERROR:

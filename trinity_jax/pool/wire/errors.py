@@ -69,10 +69,10 @@ _UNITS = {"ms": 1e-3, "mi": 60.0, "s": 1.0, "se": 1.0, "m": 60.0, "h": 3600.0, "
 
 
 def error_in(data: Mapping[str, Any]) -> Any:
-    """The error in a JSON object, wherever it stands: on top, the object itself, or the first choice's."""
+    """The error in a JSON object, wherever it stands: in a field, as the object (vLLM), in a choice (OpenRouter)."""
     if data.get("error"):
         return data["error"]
-    if data.get("object") == "error" or data.get("type") == "error":
+    if data.get("object") == "error":
         return data
     first = objects(data.get("choices"))[:1]
     return first[0].get("error") if first else None
