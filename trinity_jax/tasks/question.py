@@ -18,7 +18,9 @@ class Question:
 
     ``kind`` names the family (for reports and for simulated skills), ``grader`` the entry of ``tasks.GRADERS`` that
     compares a reply with ``answer``; ``options`` are the choices of a multiple-choice question in order (A, B, ...);
-    ``wrong`` are plausible wrong answers in the same form as ``answer``, which simulated models give.
+    ``wrong`` are plausible wrong answers in the same form as ``answer``, which simulated models give. For the grader
+    ``code`` the answer is the JSON text of ``tasks.tests.Tests`` and ``solution`` a program that passes them; for
+    ``judge`` the answer is a reference, or what the reply is judged by.
     """
 
     id: str
@@ -28,3 +30,9 @@ class Question:
     grader: str
     options: tuple[str, ...] = ()
     wrong: tuple[str, ...] = ()
+    solution: str = ""
+
+    @property
+    def gold(self) -> str:
+        """What a right reply says: the solution where the answer is none itself."""
+        return self.solution or self.answer
