@@ -2,10 +2,10 @@
 
     python scripts/bench_population.py [--json] [--rounds 3] [--layers 28] [--dtype float32] [--sides jax,torch] ...
 
-The encoder has Qwen3-0.6B's shape and random weights (the same on both sides, made from a seed). 32 candidates scale the
-singular values of the seven matrices of layer 26. Three ways:
+The encoder has Qwen3-0.6B's shape and random weights (the same on both sides, made from a seed). 32 candidates scale
+the singular values of the seven matrices of layer 26. Three ways:
 
-* ours: trunk once per transcript, factored tip per (candidate, transcript), only the row that is read in the last layer;
+* ours: trunk once per transcript, factored tip per (candidate, transcript), of the last layer only the row read;
 * loop: for each candidate write out its adapted matrices, then transformers' whole forward pass;
 * shared: PyTorch with the layers below 26 run once, layer 26 written out once per candidate, then layers 26 and 27.
 
@@ -14,9 +14,9 @@ Work: one transcript of 256 tokens for 32 candidates; 64 transcripts of 64 to 51
 batch there); 32 candidates against 1; head only; one decision at 512 and 2,048 tokens against our own jitted forward
 pass of all layers. Every round has tokens of its own, so nothing is remembered from one to the next.
 
-Each side is a process of its own and they take turns, so a busy machine slows both; ratios are taken round by round. The
-hidden states of the first round are compared across the sides. Where PyTorch is missing, and on an accelerator that it
-does not see, leave its side out with ``--sides jax``.
+Each side is a process of its own and they take turns, so a busy machine slows both; ratios are taken round by round.
+The hidden states of the first round are compared across the sides. Where PyTorch is missing, and on an accelerator
+that it does not see, leave its side out with ``--sides jax``.
 """
 
 import argparse
@@ -199,7 +199,8 @@ class Work:
 
     def mixed(self, number: int) -> list[tuple[int, ...]]:
         """Transcripts of `SHORTEST` to `LONGEST` tokens in any order."""
-        lengths = np.random.default_rng([3, number]).permutation(np.linspace(SHORTEST, LONGEST, RAGGED).astype(int))
+        count = RAGGED if number else RAGGED // 8  # the first round compiles and compares
+        lengths = np.random.default_rng([3, number]).permutation(np.linspace(SHORTEST, LONGEST, count).astype(int))
         return [self.transcript(int(length), number, i) for i, length in enumerate(lengths)]
 
     def facts(self) -> dict[str, Any]:
@@ -228,7 +229,7 @@ class JaxSide(Work):
         tensors = dict(weights(tensor_shapes(shape)))
         self.decoder = from_tensors(shape, tensors.pop, jnp.dtype(options.dtype))
         del tensors
-        self.buckets = tuple(sorted({*range(128, LONGEST + 1, 64), options.tokens, *LATENCY}))
+        self.buckets = tuple(sorted({*range(128, LONGEST + 1, 32), options.tokens, *LATENCY}))
         settings = EncoderSettings(buckets=self.buckets, dtype=options.dtype, cache_mb=512)
         svf = SvfSettings(preset="layer", layer=ADAPTED)
         self.adapted = self._population(TranscriptEncoder(self.decoder, svf, settings, options.candidates))
@@ -315,7 +316,7 @@ class JaxSide(Work):
         return facts | self._trunk_speed(number=99)
 
     def _trunk_speed(self, number: int) -> dict[str, Any]:
-        """Tokens a second of the trunk on many transcripts of 512 tokens, operations a second, and share of the peak."""
+        """Of the trunk on many transcripts of 512 tokens: tokens and operations a second, and share of the peak."""
         count = 8 if self._jax.default_backend() == "cpu" else 512
         texts = [self.transcript(512, number, i) for i in range(count)]
         encoder = self.plain.encoder

@@ -28,7 +28,9 @@ class EncoderSettings(Group):
         description="transcripts that begin alike share their beginning in pages of this many tokens; null: no sharing",
     )
     micro_batch: Positive | None = Field(
-        default=None, description="rows per device step; null: on a CPU 1, or 8 pages; elsewhere 32"
+        default=None,
+        description="transcripts (or pages) per device step; null: 32, on a CPU about 640 tokens (8 pages); "
+        "1 answers a lone one soonest",
     )
     cache_mb: Positive = Field(default=512, description="memory for transcripts already encoded")
     work_mb: Positive = Field(

@@ -11,12 +11,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from trinity_jax.coordinator.groups import call_rows, calls, each, grouped
+from trinity_jax.coordinator.groups import CALL_ROWS, calls, each, grouped
 from trinity_jax.coordinator.heads import Head, Weights, respond
 from trinity_jax.coordinator.layout import BIAS, HEAD, Layout
 from trinity_jax.coordinator.policy import Chosen, choose, decision_key
 from trinity_jax.coordinator.readout import Readout, coordinates
 from trinity_jax.coordinator.transcripts import Tokens, TranscriptEncoder
+
+_TOGETHER = 8
+"""Choices per device step: a few products each."""
 
 
 class Row(NamedTuple):
@@ -127,7 +130,7 @@ class PopulationEncoder:
             raise ValueError(f"{self._loaded} candidates are loaded, a row asks for {beyond[0]}")
         states = self.encoder.encode([(row.candidate, row.tokens) for row in rows])
         choices: list[Choice] = []
-        step = call_rows(self.encoder.micro_batch)
+        step = CALL_ROWS
         wanted = [
             (h, np.int32(row.candidate), np.asarray(row.key, np.uint32), np.asarray(row.roles))
             for h, row in zip(states, rows, strict=True)
@@ -157,7 +160,7 @@ class PopulationEncoder:
             jnp.zeros((capacity, models), jnp.float32),
             jnp.zeros((capacity, 3), jnp.float32),
         )
-        return grouped(wanted, counts[0], self.encoder.micro_batch, into, each(one))
+        return grouped(wanted, counts[0], _TOGETHER, into, each(one))
 
 
 def h_hash(h: Float[np.ndarray, " D"]) -> str:

@@ -21,7 +21,7 @@ from trinity_jax.coordinator.groups import call_rows, calls, each, grouped
 from trinity_jax.coordinator.trunk import PagedTrunk, Tokens, WholeTrunk, digest, pages_at
 from trinity_jax.encoder import svf
 from trinity_jax.encoder.decoder import Block, Decoder, DecoderConfig, block_at, final_norm, rope, run
-from trinity_jax.encoder.memory import rows_per_step
+from trinity_jax.encoder.memory import rows_per_step, rows_wanted
 from trinity_jax.encoder.text import bucket, pad, read_row
 
 PAGES = 8
@@ -70,7 +70,6 @@ class TranscriptEncoder:
         self.adaptation = svf.Adaptation(decoder, svf_settings)
         self.width = config.hidden_size
         self.population = population
-        self.micro_batch = settings.micro_batch or (1 if cpu else 32)
         self.compilations = 0
         self._settings = settings
         first = self.adaptation.first_layer
@@ -197,7 +196,8 @@ class TranscriptEncoder:
 
     def _rows_per_step(self, T: int) -> int:
         config, itemsize = self._parts.decoder.config, self._parts.decoder.embed[...].dtype.itemsize
-        return rows_per_step(config, T, itemsize, self.micro_batch, self._settings.work_mb)
+        wanted = self._settings.micro_batch or rows_wanted(T)
+        return rows_per_step(config, T, itemsize, wanted, self._settings.work_mb)
 
     def _remember(self, found: dict[Pair, np.ndarray]) -> None:
         self._states.update(found)
