@@ -1,4 +1,4 @@
-"""``python -m trinity_jax``: look at what a run has left behind; import the published vector."""
+"""``python -m trinity_jax``: look before a run, and at what one has left behind; import the published vector."""
 
 import argparse
 import sys
@@ -22,9 +22,12 @@ def main(arguments: list[str] | None = None) -> int:
     released.add_argument("--source", default="Qwen/Qwen3-0.6B", help="hub id or folder of the encoder")
     released.add_argument("--input-format", choices=("chat", "plain"), default="chat")
     released.add_argument("--tied", choices=("last_write", "sequential"), default="last_write")
+    _journal_commands(commands.add_parser("journal", help="look into a journal of calls, or move one between machines"))
     options = parser.parse_args(arguments)
     try:
-        if options.command == "inspect":
+        if options.command == "journal":
+            print(_journal(options))
+        elif options.command == "inspect":
             from trinity_jax.coordinator.export import describe, load_coordinator
 
             print(describe(load_coordinator(options.coordinator)))
@@ -45,3 +48,39 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     return 0
+
+
+def _journal_commands(journal: argparse.ArgumentParser) -> None:
+    actions = journal.add_subparsers(dest="action", required=True)
+    show = actions.add_parser("show", help="calls by model, role and outcome")
+    explain = actions.add_parser("explain", help="why a call is (not) answered from a journal, field by field")
+    explain.add_argument("--call", required=True, metavar="KEY_OR_JSON", help="the call's key, or its JSON")
+    explain.add_argument(
+        "--of", type=Path, metavar="JOURNAL", help="where the call of that key is recorded, if elsewhere"
+    )
+    export = actions.add_parser("export", help="write a journal as JSON lines (gzipped: a name in .gz)")
+    take = actions.add_parser("import", help="add exported lines to a journal, which is made if it is not there")
+    for action in (show, explain, export, take):
+        action.add_argument("journal", type=Path, help="such as RUN/journal.sqlite")
+    export.add_argument("file", type=Path)
+    take.add_argument("file", type=Path)
+
+
+def _journal(options: argparse.Namespace) -> str:
+    from trinity_jax.pool import explain, transfer
+    from trinity_jax.pool.records import Records
+
+    if options.action == "export":
+        moved = transfer.export_journal(options.journal, options.file)
+        return f"{options.file}: {moved.calls} calls, {moved.decisions} decisions"
+    if options.action == "import":
+        moved = transfer.import_journal(options.journal, options.file)
+        return f"{options.journal}: {moved.new} of {moved.calls} calls are new, {moved.decisions} decisions"
+    with Records.read(options.journal) as records:
+        if options.action == "show":
+            return explain.summary(records)
+        call = options.call.strip()
+        if call.startswith("{"):
+            return explain.explain(records, call)
+        with Records.read(options.of or options.journal) as source:
+            return explain.explain(records, explain.find(source, call))

@@ -56,6 +56,36 @@ def test_money_set_aside_is_waited_for_and_money_spent_is_not():
     assert ledger.spent == pytest.approx(0.6)
 
 
+def test_tokens_are_set_aside_at_their_worst_and_counted_as_reported():
+    async def go():
+        ledger = Ledger(BudgetSettings(tokens=100), tokens=30)
+        assert await ledger.reserve(0.0, 60) is None
+        second = asyncio.create_task(ledger.reserve(0.0, 60))
+        await asyncio.sleep(0.01)
+        waited = not second.done()
+        ledger.settle(0.0, 0.0, 60, 5)
+        assert await second is None
+        ledger.settle(0.0, 0.0, 60, 10)
+        return waited, await ledger.reserve(0.0, 60), ledger.tokens, ledger.reserved_tokens
+
+    waited, refusal, tokens, reserved = asyncio.run(go())
+    assert waited
+    assert refusal == "budget.tokens: 45 of 100 used, this call may take 60"
+    assert (tokens, reserved) == (45, 0)
+
+
+def test_parts_of_the_tokens_sum_to_what_is_left():
+    parts = []
+    for part in range(3):
+        ledger = Ledger(BudgetSettings(tokens=50), tokens=10)
+        ledger.allot(part, 3)
+        taken = 0
+        while asyncio.run(ledger.reserve(0.0, 1)) is None:
+            taken += 1
+        parts.append(taken)
+    assert parts == [14, 13, 13]
+
+
 @given(
     cap=st.floats(0.1, 3.0),
     calls=st.integers(1, 30),

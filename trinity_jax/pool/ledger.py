@@ -1,4 +1,4 @@
-"""Hard caps on calls and money: what a call may cost at worst is set aside before it is sent."""
+"""Hard caps on calls, money and tokens: what a call may take at worst is set aside before it is sent."""
 
 import asyncio
 import math
@@ -21,21 +21,25 @@ def most_input_tokens(messages: tuple[Message, ...]) -> int:
 
 
 class Ledger:
-    """Counts calls and cost against the caps of a run.
+    """Counts calls, cost and tokens against the caps of a run.
 
-    At any time ``spent + reserved <= budget.cost`` and ``calls <= budget.calls``, provided that no call costs more than
-    was reserved for it.
+    At any time ``spent + reserved <= budget.cost``, ``tokens + reserved_tokens <= budget.tokens`` and
+    ``calls <= budget.calls``, provided that no call takes more than was reserved for it. Tokens are those that replies
+    report: what an attempt took that broke off before its reply is not known, and counts in money only.
 
     Args:
         budget: the caps.
         calls: calls made before (a resumed run).
         spent: their cost.
+        tokens: their tokens, in and out.
     """
 
-    def __init__(self, budget: BudgetSettings, calls: int = 0, spent: float = 0.0):
+    def __init__(self, budget: BudgetSettings, calls: int = 0, spent: float = 0.0, tokens: int = 0):
         self.calls = calls
         self.spent = spent
+        self.tokens = tokens
         self.reserved = 0.0
+        self.reserved_tokens = 0
         self._budget = budget
         self.allot(0, 1)
         self._in_flight = 0
@@ -44,45 +48,68 @@ class Ledger:
     def allot(self, part: int, parts: int) -> None:
         """Cap this ledger at its part of what is left, where ``parts`` of them that know the same past spend at once.
 
-        Of C calls left, ``C // parts`` are each one's, and one more for the first ``C % parts``; of the money left, one
-        ``parts``-th rounded down. The parts never sum to more than what was left, so the run's caps hold without a word
-        between the processes.
+        Of C calls (or tokens) left, ``C // parts`` are each one's, and one more for the first ``C % parts``; of the
+        money left, one ``parts``-th rounded down. The parts never sum to more than what was left, so the run's caps
+        hold without a word between the processes.
         """
-        calls, cost = self._budget.calls, self._budget.cost
+        cost = self._budget.cost
         self._part = f" (part {part} of {parts})" if parts > 1 else ""
-        self._most_calls, self._most_cost = math.inf, math.inf
-        if calls is not None:
-            left = max(calls - self.calls, 0)
-            self._most_calls = calls if parts == 1 else self.calls + left // parts + (part < left % parts)
+        self._most_calls = _part(self._budget.calls, self.calls, part, parts)
+        self._most_tokens = _part(self._budget.tokens, self.tokens, part, parts)
+        self._most_cost = math.inf
         if cost is not None:
             left = max(cost - self.spent, 0.0)
             self._most_cost = cost if parts == 1 else self.spent + math.nextafter(left / parts, 0.0)
 
-    async def reserve(self, cost: float) -> str | None:
-        """Set aside one call and its worst-case cost; returns ``None``, or why the budget refuses it.
+    async def reserve(self, cost: float, tokens: int = 0) -> str | None:
+        """Set aside one call and its worst case; returns ``None``, or why the budget refuses it.
 
-        Where the money would suffice but is set aside for calls in flight, this waits for them rather than refuse.
+        Where it would fit but for what is set aside for calls in flight, this waits for them rather than refuse.
         """
         while True:
-            if self.calls >= self._most_calls:
-                return f"budget.calls: all {self._most_calls} calls are made{self._part}"
-            if self.spent + cost > self._most_cost:
-                left = f"{self.spent:.6g} of {self._most_cost:.6g} spent{self._part}"
-                return f"budget.cost: {left}, this call may cost {cost:.6g}"
-            if self.spent + self.reserved + cost <= self._most_cost or not self._in_flight:
+            refusal = self._refusal(cost, tokens)
+            if refusal is not None:
+                return refusal
+            fits = (
+                self.spent + self.reserved + cost <= self._most_cost
+                and self.tokens + self.reserved_tokens + tokens <= self._most_tokens
+            )
+            if fits or not self._in_flight:
                 self.calls += 1
                 self._in_flight += 1
                 self.reserved += cost
+                self.reserved_tokens += tokens
                 return None
             self._settled = self._settled or asyncio.Event()
             await self._settled.wait()
 
-    def settle(self, reserved: float, cost: float) -> None:
-        """Replace what was set aside by what the call cost."""
+    def _refusal(self, cost: float, tokens: int) -> str | None:
+        if self.calls >= self._most_calls:
+            return f"budget.calls: all {self._most_calls} calls are made{self._part}"
+        if self.spent + cost > self._most_cost:
+            left = f"{self.spent:.6g} of {self._most_cost:.6g} spent{self._part}"
+            return f"budget.cost: {left}, this call may cost {cost:.6g}"
+        if self.tokens + tokens > self._most_tokens:
+            left = f"{self.tokens} of {self._most_tokens} used{self._part}"
+            return f"budget.tokens: {left}, this call may take {tokens}"
+        return None
+
+    def settle(self, reserved: float, cost: float, reserved_tokens: int = 0, tokens: int = 0) -> None:
+        """Replace what was set aside by what the call took."""
         self._in_flight -= 1
         # Sums of floats drift; an idle ledger has nothing set aside.
         self.reserved = self.reserved - reserved if self._in_flight else 0.0
+        self.reserved_tokens -= reserved_tokens
         self.spent += cost
+        self.tokens += tokens
         if self._settled is not None:
             self._settled.set()
             self._settled = None
+
+
+def _part(cap: int | None, used: int, part: int, parts: int) -> float:
+    """How far a count may go: the cap, or this part's of what is left."""
+    if cap is None:
+        return math.inf
+    left = max(cap - used, 0)
+    return cap if parts == 1 else used + left // parts + (part < left % parts)

@@ -7,10 +7,13 @@ from dataclasses import dataclass, field
 
 import aiohttp
 
-from trinity_jax.config import BudgetSettings, PoolSettings, PriceSettings
+from trinity_jax.config import BudgetSettings, ModelSettings, PoolSettings, PriceSettings
+from trinity_jax.errors import UserError
 from trinity_jax.pool.client import endpoint_responders, open_session, sampling_of
 from trinity_jax.pool.journal import Journal
 from trinity_jax.pool.ledger import Ledger, most_input_tokens, price_of
+from trinity_jax.pool.prices import priced
+from trinity_jax.pool.recorded import recorded_models
 from trinity_jax.pool.reply import Call, Message, Outcome, Reply, Responder, Sampling
 
 
@@ -29,6 +32,10 @@ class Seat:
         if not self.price.input and not self.price.output:
             return 0.0
         return self.attempts * price_of(self.price, most_input_tokens(messages), self.sampling.max_tokens)
+
+    def most_tokens(self, messages: tuple[Message, ...]) -> int:
+        """What a reply can report at most."""
+        return most_input_tokens(messages) + self.sampling.max_tokens
 
 
 @dataclass
@@ -100,6 +107,9 @@ class Pool:
         call that failed stays failed until `forget_failures`: whether others share its luck must not depend on who asks
         a moment sooner, and a dead endpoint is not asked once per candidate.
         """
+        if not 0 <= model < len(self.seats):
+            # Deciders know L; only a recorded decision may say anything.
+            raise UserError(f"{self.journal.path}: a decision names model {model}, but the pool has {len(self.seats)}")
         seat = self.seats[model]
         call = Call(seat.endpoint, seat.model, role, tuple(messages), seat.sampling, scope, repeat, occurrence)
         key = call.key()
@@ -122,20 +132,20 @@ class Pool:
         self._failed.clear()
 
     async def _make(self, key: str, call: Call, model: int) -> Reply:
-        worst = self.seats[model].worst_cost(call.messages)
-        refusal = await self.ledger.reserve(worst)
+        worst, most = self.seats[model].worst_cost(call.messages), self.seats[model].most_tokens(call.messages)
+        refusal = await self.ledger.reserve(worst, most)
         if refusal is not None:
             self.counters.refused += 1
             reply = Reply(Outcome.REFUSED_BUDGET, attempts=0, detail=refusal)
         else:
-            cost = worst
+            cost, tokens = worst, most
             try:
                 await self.journal.intent(call, worst)
                 reply = await self.responders[model].reply(call)
-                cost = reply.cost
+                cost, tokens = reply.cost, reply.input_tokens + reply.output_tokens
                 await self.journal.outcome(key, reply)
             finally:
-                self.ledger.settle(worst, cost)
+                self.ledger.settle(worst, cost, most, tokens)
             self.counters.made += 1
         if not reply.outcome.gradable:
             self._failed[key] = reply
@@ -168,6 +178,8 @@ async def build_pool(
 ) -> Pool:
     """The pool of a run; endpoints are checked before anything is sent to them.
 
+    Where the journal holds calls already, they are not: a run that finds all its calls there needs no network.
+
     Args:
         settings: who can be called.
         journal: what earlier processes of this run spent counts against the budget.
@@ -175,22 +187,32 @@ async def build_pool(
         simulated: the simulated models where ``settings.kind`` says so, in head order.
 
     Raises:
-        UserError: an endpoint that does not answer or refuses the key, a missing key, a bad address.
+        UserError: an endpoint that does not answer or refuses the key, a missing key, a bad address, a price that is
+            not known, a recorded journal that cannot be read.
     """
     before = journal.totals()
-    ledger = Ledger(budget, before.calls, before.cost)
+    ledger = Ledger(budget, before.calls, before.cost, journal.tokens())
     if settings.kind == "simulated":
         seats = [Seat("simulated", model.name, price=model.price) for model in settings.simulated]
         return Pool(simulated, journal, ledger, seats)
+    if settings.kind == "recorded":
+        # Nothing is billed, so nothing is set aside; what the replies once cost is counted.
+        seats = [Seat("simulated", model.name) for model in settings.simulated]
+        seats += [Seat(address(model), model.model, sampling_of(model)) for model in settings.models]
+        return Pool(recorded_models(settings), journal, ledger, seats)
+    models = priced(settings, budget)
     session = open_session()
     try:
-        clients = endpoint_responders(settings.models, session)
-        await asyncio.gather(*(client.check() for client in clients))
+        clients = endpoint_responders(models, session)
+        if not before.calls:
+            await asyncio.gather(*(client.check() for client in clients))
     except BaseException:
         await session.close()
         raise
-    seats = [
-        Seat(model.base_url.rstrip("/"), model.model, sampling_of(model), model.price, model.attempts)
-        for model in settings.models
-    ]
+    seats = [Seat(address(m), m.model, sampling_of(m), m.price, m.attempts) for m in models]
     return Pool(clients, journal, ledger, seats, session)
+
+
+def address(model: ModelSettings) -> str:
+    """The endpoint as it stands in a call's identity."""
+    return model.base_url.rstrip("/")

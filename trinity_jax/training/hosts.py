@@ -156,19 +156,20 @@ class Hosts:
             yield
             return
         journal, ledger = pool.journal, pool.ledger
-        calls, cost = ledger.calls, ledger.spent
+        calls, cost, tokens = ledger.calls, ledger.spent, ledger.tokens
         ledger.allot(self.process, self.processes)
         yield
         if not self.first:
             await journal.whole()
-        spent = self.meet((ledger.calls - calls, ledger.spent - cost))
+        spent = self.meet((ledger.calls - calls, ledger.spent - cost, ledger.tokens - tokens))
         if self.first:
             for process, after in self._merged.items():
                 # No process keeps decisions under -1.
                 which = -1 if generation is None else generation
                 self._merged[process] = await journal.merge(self._folder.journal_of(process), after, which)
-        ledger.calls = calls + sum(theirs for theirs, _ in spent)
-        ledger.spent = cost + sum(theirs for _, theirs in spent)
+        ledger.calls = calls + sum(theirs for theirs, _, _ in spent)
+        ledger.spent = cost + sum(theirs for _, theirs, _ in spent)
+        ledger.tokens = tokens + sum(theirs for _, _, theirs in spent)
         ledger.allot(0, 1)
         self.meet()  # before it, nobody writes what is being read
 
