@@ -169,8 +169,9 @@ def joined(parts: list[dict[str, Any]], field: str, *kinds: str | None) -> str:
 def count(usage: Any, field: str) -> int | None:
     """A number of tokens, or ``None`` where there is none that makes sense."""
     number = usage.get(field) if isinstance(usage, dict) else None
-    whole = isinstance(number, int) and not isinstance(number, bool)
-    return number if whole and 0 <= number < _MOST_TOKENS else None
+    if not isinstance(number, int) or isinstance(number, bool):
+        return None
+    return number if 0 <= number < _MOST_TOKENS else None
 
 
 def billed(sent: int | None, received: int | None, total: int | None) -> tuple[int, int] | None:
