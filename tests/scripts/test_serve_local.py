@@ -51,8 +51,9 @@ served = pytest.mark.skipif(bool(_why_not()), reason=f"no local server: {_why_no
 
 def start(*command, options=()):
     line = [sys.executable, str(SCRIPT), "--port", "0", "--slots", "2", *options, "--", *command]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    return subprocess.Popen(line, cwd=ROOT, start_new_session=True, **pipes)
+    return subprocess.Popen(
+        line, cwd=ROOT, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
 
 
 def answers(url):
