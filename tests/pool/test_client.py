@@ -16,6 +16,7 @@ from trinity_jax.errors import UserError
 from trinity_jax.pool.client import Endpoint, open_session, sampling_of
 from trinity_jax.pool.journal import Journal
 from trinity_jax.pool.ledger import most_input_tokens, price_of
+from trinity_jax.pool.limits import Circuit
 from trinity_jax.pool.pool import build_pool
 from trinity_jax.pool.reply import Call, Message, Outcome, Reply
 from trinity_jax.pool.simulated_server import Latency, SimulatedServer
@@ -71,6 +72,9 @@ def test_a_plain_reply_and_what_was_sent():
         "429 seconds",
         "429 date",
         "429 nonsense",
+        "429 milliseconds",
+        "429 message",
+        "429 details",
         "500",
         "503 html",
         "408",
@@ -200,6 +204,90 @@ def test_retry_after_in_seconds_or_as_a_date():
     assert soon == pytest.approx(90, abs=2)
     assert retry_after("Wed, 21 Oct 2015 07:28:00 GMT") == 0.0
     assert [retry_after(header) for header in (None, "soon", "inf", "nan", "")] == [None] * 5
+
+
+@pytest.mark.parametrize("fault", ["429 seconds", "429 milliseconds", "429 message", "429 details"])
+def test_every_form_of_retry_after_is_waited_for(fault):
+    reply, _ = ask(fault, fault)
+    assert reply.outcome is Outcome.OK
+    assert reply.seconds >= 0.1
+
+
+@pytest.mark.parametrize(
+    "fault, limit, message",
+    [
+        ("slow first byte", "first_byte_seconds", "no reply began within 0.1 s"),
+        ("slow body", "idle_seconds", "the reply stopped for 0.1 s"),
+        ("slow body", "total_seconds", "no whole reply within 0.1 s"),
+    ],
+)
+def test_each_time_limit_is_its_own(fault, limit, message):
+    reply, _ = ask(fault, attempts=1, **{limit: 0.1})
+    assert (reply.outcome, reply.attempts) == (Outcome.TIMEOUT, 1)
+    assert message in str(reply.detail)
+    reply, _ = ask(fault, attempts=1)
+    assert reply.outcome is Outcome.OK
+
+
+def test_a_connection_that_is_closed_behind_a_reply_costs_no_call():
+    async def go():
+        async with SimulatedServer(*["closes"] * 20) as server, client_of(server) as (client, call):
+            return [await client.reply(call) for _ in range(20)]
+
+    assert {reply.text for reply in asyncio.run(go())} == {"fine"}
+
+
+def test_a_server_that_is_down_for_a_while_costs_patience_and_no_call():
+    async def go():
+        async with SimulatedServer() as server:
+            model = settings(server.url, attempts=1)
+        async with open_session() as session:
+            client = Endpoint(model, session, backoff=0.002)
+            client.limits.circuit = Circuit(failures=10, cool_down=0.05)
+            calls = [asyncio.create_task(client.reply(call_for(model))) for _ in range(40)]
+            await asyncio.sleep(0.3)
+            was_open = client.limits.circuit.open
+            async with SimulatedServer(port=server.port) as again:
+                replies = await asyncio.gather(*calls)
+            return replies, was_open, len(again.requests)
+
+    replies, was_open, requests = asyncio.run(go())
+    assert {(reply.outcome, reply.attempts) for reply in replies} == {(Outcome.OK, 1)}
+    assert (was_open, requests) == (True, 40)
+
+
+def test_a_slow_endpoint_does_not_hold_up_another():
+    async def go():
+        slow_server = SimulatedServer(*["hang"] * 8)
+        async with slow_server, SimulatedServer() as server, open_session() as session:
+            slow, quick = settings(slow_server.url, concurrency=2), settings(server.url)
+            hung, other = Endpoint(slow, session), Endpoint(quick, session)
+            waiting = [asyncio.create_task(hung.reply(call_for(slow))) for _ in range(8)]
+            replies = await asyncio.gather(*(other.reply(call_for(quick)) for _ in range(50)))
+            for task in waiting:
+                task.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
+            return replies, hung.limits.gate.in_flight
+
+    replies, left = asyncio.run(go())
+    assert {reply.outcome for reply in replies} == {Outcome.OK}
+    assert max(reply.seconds for reply in replies) < 1.5
+    assert left == 0
+
+
+def test_a_long_retry_after_holds_no_place():
+    async def go():
+        server = SimulatedServer("429 an hour")
+        async with server, client_of(server, concurrency=1, patience_seconds=7200) as (client, call):
+            first = asyncio.create_task(client.reply(call))
+            await asyncio.sleep(0.2)
+            assert len(server.requests) == 1
+            others = await asyncio.gather(*(client.reply(call) for _ in range(5)))
+            first.cancel()
+            await asyncio.gather(first, return_exceptions=True)
+            return {reply.outcome for reply in others}
+
+    assert asyncio.run(go()) == {Outcome.OK}
 
 
 def test_waiting_for_a_slot_counts_into_no_time_limit():

@@ -26,7 +26,6 @@ _KEEPALIVE_SECONDS = 4.0
 # A server's queue of connections to accept is short, often 128; one that does not fit in is tried again after a second.
 _NEW_CONNECTIONS = 64
 _LONGEST_BACKOFF_SECONDS = 30.0
-_BYTES_PER_TOKEN = 4
 _SHORTEST_SECRET = 8
 
 
@@ -87,7 +86,7 @@ class Endpoint:
         self._url = base / form.path(settings.model)
         self._models_url = base / "models"
         self._key = _key(settings)
-        self._headers = form.headers(self._key)
+        self._headers = form.headers(self._key) | {"Content-Type": "application/json"}
         self._opening = asyncio.Semaphore(_NEW_CONNECTIONS)
         self._backoff = backoff
         _check_extra_body(settings)
@@ -100,7 +99,6 @@ class Endpoint:
         except Failed as failed:
             return Reply(failed.outcome, attempts=0, detail=str(failed))
         body = json.dumps(request_body(call)).encode()
-        guess = most_input_tokens(call.messages) / _BYTES_PER_TOKEN + call.sampling.max_tokens
         patience, sent, worked, billed = self._settings.patience_seconds, 0, 0, 0
         reply: Reply | None = None
         failed: Failed | None = None
@@ -109,7 +107,7 @@ class Endpoint:
             try:
                 if failed is not None:
                     patience -= await self.limits.retry(self._wait(failed, failures), patience)
-                passed = await self.limits.enter(guess, patience)
+                passed = await self.limits.enter(call, patience)
             except GivenUp as why:
                 failed = Failed(failed.outcome, f"{failed}; given up: {why}") if failed else _unreached(why)
                 break
@@ -133,11 +131,11 @@ class Endpoint:
         if reply is None:
             assert failed is not None
             reply = Reply(failed.outcome, detail=str(failed))
-        # Tokens of an attempt that broke off are not known; the caps count them at their worst.
-        unseen = billed * price_of(self._settings.price, most_input_tokens(call.messages), call.sampling.max_tokens)
-        return self._clean(
-            dataclasses.replace(reply, cost=reply.cost + unseen, attempts=sent, seconds=time.monotonic() - start)
-        )
+        if billed:
+            # Tokens of an attempt that broke off are not known; the caps count them at their worst.
+            worst = price_of(self._settings.price, most_input_tokens(call.messages), call.sampling.max_tokens)
+            reply = dataclasses.replace(reply, cost=reply.cost + billed * worst)
+        return dataclasses.replace(self._clean(reply), attempts=sent, seconds=time.monotonic() - start)
 
     async def check(self) -> None:
         """See whether the endpoint is there at all, before any work.
@@ -165,18 +163,18 @@ class Endpoint:
         """Nothing to free: the session belongs to whoever opened it."""
 
     async def _attempt(self, call: Call, body: bytes, request: "_Request") -> Reply:
-        headers = self._headers | {"Content-Type": "application/json"}
         try:
             async with asyncio.timeout(None) as request.clock:
                 # A redirect would turn the POST into a GET or carry the key elsewhere.
                 async with self._session.post(
-                    self._url, data=body, headers=headers, allow_redirects=False, trace_request_ctx=request
+                    self._url, data=body, headers=self._headers, allow_redirects=False, trace_request_ctx=request
                 ) as response:
-                    parts = []
-                    request.answered()
-                    while part := await response.content.readany():
-                        parts.append(part)
-                        request.answered()
+                    content = response.content
+                    parts = [content.read_nowait()]
+                    request.reached = True
+                    while not content.at_eof():
+                        request.goes_on()
+                        parts.append(await content.readany())
         except TimeoutError as error:
             raise Failed(Outcome.TIMEOUT, request.missed(), again=True, billed=request.sent) from error
         except (aiohttp.ClientConnectorCertificateError, aiohttp.ClientSSLError) as error:
@@ -199,6 +197,8 @@ class Endpoint:
 
     def _clean(self, reply: Reply) -> Reply:
         """The reply without the key, should a server have echoed it."""
+        if not self._key or self._key not in f"{reply.text} {reply.reasoning} {reply.finish_reason} {reply.detail}":
+            return reply
         texts = {field: getattr(reply, field) for field in ("text", "reasoning", "finish_reason", "detail")}
         clean = {field: self._without_key(text) for field, text in texts.items() if text}
         return dataclasses.replace(reply, **clean)
@@ -246,9 +246,8 @@ class _Request:
         self._ends_at = asyncio.get_running_loop().time() + self._settings.total_seconds
         self._allow(self._settings.first_byte_seconds)
 
-    def answered(self) -> None:
-        """Something came back."""
-        self.reached = True
+    def goes_on(self) -> None:
+        """The reply has begun, and more of it is due."""
         self._allow(self._settings.idle_seconds)
 
     def missed(self) -> str:

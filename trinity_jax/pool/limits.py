@@ -11,6 +11,8 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from trinity_jax.config import ModelSettings
+from trinity_jax.pool.ledger import most_input_tokens
+from trinity_jax.pool.reply import Call
 
 _START = 64
 _ROUND = 32
@@ -21,6 +23,7 @@ _RETRY_SHARE = 0.5
 _RETRY_ALLOWANCE = 256.0
 _FAILURES = 10
 _COOL_DOWN_SECONDS = 5.0
+_BYTES_PER_TOKEN = 4
 _DESCRIPTORS = 65_536
 
 
@@ -31,12 +34,12 @@ class GivenUp(Exception):  # noqa: N818 (a call's end, not an error of this prog
 class Gate:
     """How many calls may be in flight: grows while things go well, shrinks on push-back (AIMD), never stops.
 
-    The limit starts at ``min(64, ceiling)``. While calls wait for it, every answer raises it by one (so it doubles with
-    each round of answers) until the first cut, later by ``max(1, ceiling/64)`` a round. A round is as many answers as
-    the limit (at least 32). Push-back from more than an eighth of a round's calls cuts the limit by the share that was
-    pushed back, at most by half: that share is what was too much. Calls sent before a cut have no say after it, so one
-    burst cuts once. A few stray 429 or time-outs cut nothing: by the textbook rule (halve at each) five in a hundred
-    would hold the limit near 1.2/sqrt(0.05) = 6, whatever the endpoint can take.
+    The limit starts at ``min(64, ceiling)``. While calls wait for it, each answer raises it by three until the first
+    cut, later by a thirty-second. A round is as many answers as the limit, at least 32. Push-back from more than an
+    eighth of a round cuts the limit by the share that was pushed back, at most by half: that share is what was too
+    much. Calls sent before a cut have no say after it, so one burst cuts once. A few stray 429 or time-outs cut
+    nothing: by the textbook rule (halve at each) five in a hundred would hold the limit near 1.2/sqrt(0.05) = 6,
+    whatever the endpoint can take.
 
     Callers are let in in the order of arrival.
 
@@ -99,7 +102,7 @@ class Gate:
             self._answers = self._pushed = 0
             return
         if not pushed and self._waiting:
-            step = 1.0 if self._rising else max(1.0, self._ceiling / 64) / self.limit
+            step = 3.0 if self._rising else 1 / _ROUND
             self.limit = min(float(self._ceiling), self.limit + step)
         if self._answers >= size:
             self._answers = self._pushed = 0
@@ -255,11 +258,11 @@ class Limits:
             raise GivenUp("too many retries at this endpoint") from None
         return loop.time() - start
 
-    async def enter(self, tokens: float, patience: float) -> Pass:
+    async def enter(self, call: Call, patience: float) -> Pass:
         """Wait until an attempt may be sent: the circuit, then a place in the gate, then the rates.
 
         Args:
-            tokens: what it may use; a guess will do, `leave` puts it right.
+            call: what is to be sent; its tokens are guessed (all it may generate), and `leave` puts that right.
             patience: seconds to wait for an endpoint that cannot be reached. Waiting for one's turn has no limit.
 
         Raises:
@@ -278,6 +281,9 @@ class Limits:
             if trying or not self.circuit.open:
                 break
             self.gate.leave(round_, None)  # it opened while this call waited for a place
+        tokens = 0.0
+        if self._tokens:
+            tokens = most_input_tokens(call.messages) / _BYTES_PER_TOKEN + call.sampling.max_tokens
         passed = Pass(round_, trying, tokens, waited)
         try:
             if self._requests:

@@ -183,6 +183,7 @@ class SimulatedServer:
         requests: bodies received.
         headers: their headers.
         most: the most requests that were open at once.
+        port: where it listens, once entered.
         counts: how often which fault was played, ``ok`` included.
     """
 
@@ -211,7 +212,7 @@ class SimulatedServer:
         self._accepts = accepts
         self._slow = slow
         self._remember = remember
-        self._host, self._port = host, port
+        self._host, self.port = host, port
         self._came: Counter[bytes] = Counter()
         self._open = 0
         self._stopped = asyncio.Event()
@@ -219,7 +220,7 @@ class SimulatedServer:
     @property
     def url(self) -> str:
         """The base address for a client's settings."""
-        return f"http://{self._host}:{self._port}/v1"
+        return f"http://{self._host}:{self.port}/v1"
 
     async def __aenter__(self) -> "SimulatedServer":
         app = web.Application(client_max_size=2**26)
@@ -227,8 +228,8 @@ class SimulatedServer:
         app.router.add_get("/v1/models", self._models)
         self._runner = web.AppRunner(app, shutdown_timeout=0.05, access_log=None)
         await self._runner.setup()
-        await web.TCPSite(self._runner, self._host, self._port, backlog=8192).start()
-        self._port = self._runner.addresses[0][1]
+        await web.TCPSite(self._runner, self._host, self.port, backlog=8192).start()
+        self.port = self._runner.addresses[0][1]
         return self
 
     async def __aexit__(self, *_: object) -> None:
