@@ -1,4 +1,5 @@
 import asyncio
+import gc
 from collections import Counter
 from dataclasses import replace
 
@@ -127,3 +128,17 @@ def test_an_error_stops_the_other_episodes(tmp_path):
     with pytest.raises(RuntimeError, match="broken decider"):
         play(tmp_path, [responder], Broken(), keys(1), EpisodeSettings(max_calls=50))
     assert len(responder.calls) < 50
+
+
+def test_the_collector_runs_seldom_during_a_rollout_and_as_before_after_it(tmp_path):
+    before, during = gc.get_threshold(), []
+
+    class Watching(FixedPolicy):
+        async def decide(self, key, state):
+            during.append(gc.get_threshold())
+            return await super().decide(key, state)
+
+    play(tmp_path, [Scripted()], Watching(0, 0), keys(1, 1))
+    assert min(during) > before
+    assert min(during)[0] > 0  # never off
+    assert gc.get_threshold() == before
