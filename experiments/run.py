@@ -34,7 +34,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--set", action="append", default=[], metavar="K=V", help="such as learning.generations=5")
     parser.add_argument("--run-dir", type=Path, help="where results go; default: runs/<config>-<time>")
     parser.add_argument("--resume", action="store_true", help="go on with the run in --run-dir")
+    parser.add_argument("--skip-preflight", action="store_true", help="begin without looking at models and costs first")
+    parser.add_argument("--yes", action="store_true", help="do not ask after the preflight")
     options = parser.parse_args(arguments)
+    if options.skip_preflight:
+        options.set.append("preflight.run=never")
     # A table needs room; where nobody looks through a window, give it some.
     console = Console(width=None if sys.stdout.isatty() else 132)
     resumes = True
@@ -44,7 +48,7 @@ def main(arguments: list[str] | None = None) -> int:
         data = config.read(options.config, tuple(options.set))
         resumes = data.get("kind", "train") == "train"
         stamp = f"{Path(options.config).stem}-{datetime.now():%Y%m%d-%H%M%S}"
-        work = _work(data, options.config)
+        work = _work(data, options.config, options.yes)
         with _terminable(resumes):
             work(options.run_dir or Path("runs") / stamp, options.resume, console)
     except UserError as error:
@@ -59,7 +63,7 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def _work(data: dict[str, Any], where: str) -> Callable[[Path, bool, Console], object]:
+def _work(data: dict[str, Any], where: str, yes: bool) -> Callable[[Path, bool, Console], object]:
     """What this run does, once its settings are valid.
 
     Imported late: a bad config is told before the seconds that JAX and transformers take to load.
@@ -78,7 +82,7 @@ def _work(data: dict[str, Any], where: str) -> Callable[[Path, bool, Console], o
 
                     keep_compiled()
                     from trinity_jax.training.train import train
-                train(settings, folder, resume=resume, console=console, hosts=hosts)
+                train(settings, folder, resume=resume, console=console, hosts=hosts, yes=yes)
 
         return train_it
     if kind not in STUDIES:

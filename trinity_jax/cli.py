@@ -22,11 +22,20 @@ def main(arguments: list[str] | None = None) -> int:
     released.add_argument("--source", default="Qwen/Qwen3-0.6B", help="hub id or folder of the encoder")
     released.add_argument("--input-format", choices=("chat", "plain"), default="chat")
     released.add_argument("--tied", choices=("last_write", "sequential"), default="last_write")
+    look = commands.add_parser("preflight", help="before a run: models and roles, what they know, calls, money, hours")
+    look.add_argument("--config", required=True, help="the run's YAML file")
+    look.add_argument("--set", action="append", default=[], metavar="K=V")
+    look.add_argument(
+        "--run-dir", type=Path, help="where its calls are kept, for the run; default: runs/<config>-preflight"
+    )
+    look.add_argument("--yes", action="store_true", help="do not ask")
     _journal_commands(commands.add_parser("journal", help="look into a journal of calls, or move one between machines"))
     options = parser.parse_args(arguments)
     try:
         if options.command == "journal":
             print(_journal(options))
+        elif options.command == "preflight":
+            _preflight(options)
         elif options.command == "inspect":
             from trinity_jax.coordinator.export import describe, load_coordinator
 
@@ -48,6 +57,18 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     return 0
+
+
+def _preflight(options: argparse.Namespace) -> None:
+    from trinity_jax import config
+
+    settings = config.load(options.config, tuple(options.set))
+    folder = options.run_dir or Path("runs") / f"{Path(options.config).stem}-preflight"
+    from rich.console import Console
+
+    from trinity_jax.training import preflight
+
+    preflight.alone(settings, folder, Console(width=None if sys.stdout.isatty() else 132), options.yes)
 
 
 def _journal_commands(journal: argparse.ArgumentParser) -> None:

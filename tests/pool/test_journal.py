@@ -3,13 +3,14 @@
 import asyncio
 import contextlib
 import gc
+import os
 import random
-import select
 import signal
 import sqlite3
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -17,37 +18,54 @@ import pytest
 
 from trinity_jax.errors import UserError
 from trinity_jax.pool.journal import DecisionRow, Journal, Totals
+from trinity_jax.pool.ledger import most_input_tokens
 from trinity_jax.pool.reply import Call, Message, Outcome, Reply, Sampling, digest
 
-WRITER = """
-import asyncio, sys
+# Forks a process for every line it reads: what is imported once is not imported fifty times.
+FORKS = """
+import asyncio, os, sys
+from trinity_jax.config import BudgetSettings
 from trinity_jax.pool.journal import DecisionRow, Journal
-from trinity_jax.pool.reply import Call, Message, Outcome, Reply, Sampling
+from trinity_jax.pool.ledger import Ledger
+from trinity_jax.pool.pool import Pool, Seat
+from trinity_jax.pool.reply import Message, Outcome, Reply
 
-journal = Journal.open(sys.argv[1])
-first = journal.totals().calls
+path, log = sys.argv[1:]
+LANES = 8
 
 def say(*words):
-    sys.stdout.write(" ".join(words) + chr(10))
-    sys.stdout.flush()
+    os.write(file, (" ".join(map(str, words)) + chr(10)).encode())
 
-async def one(i):
-    call = Call("e", "m", "worker", (Message("user", "x" * 500),), Sampling(), repeat=i)
-    journal.record_decisions([DecisionRow(i, 0, 0, 0, 0, 1, "worker")])
-    await journal.intent(call, 0.5)
-    say("sent", call.key(), str(i))
-    await journal.outcome(call.key(), Reply(Outcome.OK, f"reply {i}", cost=0.25))
-    say("done", call.key(), str(i))
+class Endpoint:
+    name = "m"
 
-async def lane(i):
+    async def reply(self, call):
+        say("paid", call.repeat)
+        await asyncio.sleep(0.0005)
+        return Reply(Outcome.OK, f"{os.getpid()}", cost=0.25)
+
+    async def close(self):
+        pass
+
+async def lane(pool, number):
     while True:
-        await one(i)
-        i += 8
+        pool.journal.record_decisions([DecisionRow(number, 0, 0, 0, 0, 1, "worker")])
+        reply = await pool.call(0, "worker", (Message("user", "x" * 500),), scope="run", repeat=number)
+        say("done", number, reply.text)
+        number += LANES
 
-async def main():
-    await asyncio.gather(*(lane(1_000_000 * first + i) for i in range(8)))
+async def work():
+    pool = Pool([Endpoint()], Journal.open(path), Ledger(BudgetSettings()), [Seat("e", "m")])
+    await asyncio.gather(*(lane(pool, number) for number in range(LANES)))
 
-asyncio.run(main())
+file = os.open(log, os.O_APPEND | os.O_CREAT | os.O_WRONLY)
+for _ in sys.stdin:
+    child = os.fork()
+    if not child:
+        asyncio.run(work())
+    print(child, flush=True)
+    os.waitpid(child, 0)
+    print("gone", flush=True)
 """
 
 
@@ -274,34 +292,113 @@ def test_a_damaged_table_is_told_to_who_reads(tmp_path):
     asyncio.run(go())
 
 
-def test_kill_loses_nothing_that_was_acknowledged(tmp_path):
-    path = tmp_path / "j.sqlite"
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_fifty_kills_lose_nothing_committed_and_pay_nothing_twice_but_what_was_in_flight(tmp_path):
+    path, log = tmp_path / "j.sqlite", tmp_path / "log"
+    log.touch()
     rng = random.Random(0)
-    sent: dict[str, int] = {}
-    done: dict[str, int] = {}
-    for _ in range(4):
-        process = subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE)
-        assert process.stdout is not None
-        assert select.select([process.stdout], [], [], 30)[0], "the writer never started"
-        time.sleep(rng.uniform(0.0, 0.15))
-        process.send_signal(signal.SIGKILL)
-        lines = process.stdout.read().decode().split("\n")[:-1]  # what follows the last newline was cut
-        process.stdout.close()
-        process.wait()
-        for word, key, number in (line.split(" ") for line in lines):
-            (sent if word == "sent" else done)[key] = int(number)
-    assert len(done) > 10
+    command = [sys.executable, "-c", FORKS, str(path), str(log)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as forks:
+        assert forks.stdin is not None
+        assert forks.stdout is not None
+        for number in range(50):
+            print(file=forks.stdin, flush=True)
+            child = int(forks.stdout.readline())
+            # By the clock, opening included, and by how far it has come.
+            size, lines = log.stat().st_size, rng.randrange(200)
+            end = time.monotonic() + (rng.uniform(0.0, 0.03) if number % 2 else 10.0)
+            while time.monotonic() < end and log.stat().st_size < size + 8 * lines:
+                time.sleep(0.0005)
+            os.kill(child, signal.SIGKILL)
+            assert forks.stdout.readline() == "gone\n"
+            with log.open("a") as file:
+                print("kill", file=file)
+
+    known: dict[str, str] = {}
+    in_flight: set[str] = set()
+    paid, excused = Counter[str](), Counter[str]()
+    for word, *rest in map(str.split, log.read_text().splitlines()):
+        if word == "kill":
+            excused.update(in_flight)
+            in_flight.clear()
+        elif word == "paid":
+            assert rest[0] not in known, "paid again though its reply was committed"
+            paid[rest[0]] += 1
+            in_flight.add(rest[0])
+        else:
+            assert known.setdefault(rest[0], rest[1]) == rest[1], "another reply than before"
+            in_flight.discard(rest[0])
+    assert len(known) > 100
+    assert excused
+    assert all(count <= 1 + excused[call] for call, count in paid.items())
+
     with Journal.open(path) as journal:
-        for key, number in done.items():
-            reply = journal.lookup(key)
+        for number, text in known.items():
+            call = Call("e", "m", "worker", (Message("user", "x" * 500),), Sampling(), "run", repeat=int(number))
+            reply = journal.lookup(call.key())
             assert reply is not None
-            assert reply.text == f"reply {number}"
-        for number in sent.values():  # recorded before the intent, never awaited
-            assert journal.decisions(number)
+            assert reply.text == text
+        # A decision is on disk before the call that follows from it is paid, though nobody awaits it.
+        assert all(journal.decisions(int(number)) for number in paid)
         totals = journal.totals()
     with contextlib.closing(sqlite3.connect(path)) as other:
-        rows = other.execute("SELECT key, outcome IS NOT NULL FROM calls").fetchall()
+        ended = other.execute("SELECT COUNT(*) FROM calls WHERE outcome IS NOT NULL").fetchone()[0]
         assert other.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-    assert {key for key, _ in rows} >= set(sent)
-    ended = sum(end for _, end in rows)
-    assert totals.cost == 0.25 * ended + 0.5 * (len(rows) - ended)
+    assert totals.calls >= paid.total()
+    assert totals.cost == 0.25 * ended
+
+
+EDITS = {
+    "text": ("UPDATE calls SET text = NULL", "text: expected str, got None"),
+    "tokens": ("UPDATE calls SET input_tokens = 'many'", "input_tokens: expected int, got 'many'"),
+    "cost": ("UPDATE calls SET cost = 'free'", "cost: expected int or float, got 'free'"),
+    "model": ("UPDATE decisions SET model = 'big'", "expected six whole numbers"),
+    "role": ("UPDATE decisions SET role = 'boss'", "role: expected one of worker, thinker, verifier, got 'boss'"),
+    "probabilities": ("UPDATE decisions SET model_probs = '[0.5'", "expected a list of probabilities"),
+    "words": ("UPDATE decisions SET role_probs = '{\"a\": 1}'", "expected a list of probabilities"),
+    "hash": (
+        "UPDATE decisions SET state_hash = 7.5; UPDATE decisions SET state_hash = x'00'",
+        "state_hash: expected str",
+    ),
+}
+
+
+@pytest.mark.parametrize(("edit", "message"), EDITS.values(), ids=EDITS.keys())
+def test_a_row_edited_by_hand_is_told_in_one_message(tmp_path, edit, message):
+    path = tmp_path / "j.sqlite"
+
+    async def go():
+        with Journal.open(path) as journal:
+            await journal.record_decisions([DecisionRow(1, 0, 0, 0, 0, 1, "worker", (0.5, 0.5), (1.0, 0.0, 0.0))])
+            await journal.intent(call_number(1))
+            await journal.outcome(call_number(1).key(), Reply(Outcome.OK, "x"))
+
+    asyncio.run(go())
+    with contextlib.closing(sqlite3.connect(path)) as other, other:
+        other.executescript(edit)
+
+    def read():
+        with Journal.open(path) as journal:
+            return journal.lookup(call_number(1).key()), journal.decisions(1)
+
+    with pytest.raises(UserError) as caught:
+        read()
+    assert str(caught.value).startswith(f"{path}: ")
+    assert message in str(caught.value)
+    assert "was edited or is damaged" in str(caught.value)
+
+
+def test_tokens_count_what_was_cut_off_at_its_worst(tmp_path):
+    call = call_number(0)
+
+    async def go():
+        with Journal.open(tmp_path / "j.sqlite") as journal:
+            empty = journal.tokens()
+            await journal.intent(call)
+            worst = journal.tokens()
+            await journal.outcome(call.key(), Reply(Outcome.OK, "x", 5, 6))
+            return empty, worst, journal.tokens()
+
+    empty, worst, after = asyncio.run(go())
+    assert (empty, after) == (0, 11)
+    assert worst >= most_input_tokens(call.messages) + call.sampling.max_tokens

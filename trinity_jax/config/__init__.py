@@ -22,7 +22,7 @@ from trinity_jax.config.pool import (
     PriceSettings,
     SimulatedModelSettings,
 )
-from trinity_jax.config.run import Settings
+from trinity_jax.config.run import PreflightSettings, Settings
 from trinity_jax.config.tasks import EpisodeSettings, EvaluationSettings, GeneratedTask, TaskSettings
 
 __all__ = [
@@ -43,6 +43,7 @@ __all__ = [
     "PolicySettings",
     "PoolSettings",
     "Positive",
+    "PreflightSettings",
     "PriceSettings",
     "ReadoutSettings",
     "RepairSettings",

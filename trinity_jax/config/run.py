@@ -4,12 +4,21 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from trinity_jax.config.base import Group
+from trinity_jax.config.base import Count, Group
 from trinity_jax.config.encoder import EncoderSettings, HeadSettings, PolicySettings, ReadoutSettings, SvfSettings
 from trinity_jax.config.hosts import HostsSettings
 from trinity_jax.config.learning import LearningSettings, TrainingSettings
 from trinity_jax.config.pool import BudgetSettings, JournalSettings, PoolSettings
 from trinity_jax.config.tasks import EpisodeSettings, EvaluationSettings, TaskSettings
+
+
+class PreflightSettings(Group):
+    """The look at models and costs before the first generation."""
+
+    run: Literal["auto", "always", "never"] = Field(
+        default="auto", description="auto: where models are called; simulated and recorded ones need none"
+    )
+    questions: Count = Field(default=8, description="of validation, for each model once")
 
 
 class Settings(Group):
@@ -30,6 +39,7 @@ class Settings(Group):
     evaluation: EvaluationSettings = EvaluationSettings()
     journal: JournalSettings = JournalSettings()
     budget: BudgetSettings = BudgetSettings()
+    preflight: PreflightSettings = PreflightSettings()
     hosts: HostsSettings = HostsSettings()
 
     @model_validator(mode="after")

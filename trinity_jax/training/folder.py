@@ -12,9 +12,12 @@ from typing import Any
 from trinity_jax import config
 from trinity_jax.config import Settings
 from trinity_jax.errors import UserError
+from trinity_jax.pool.journal import Journal
 
 # What may differ between a run and its resumption: caps, the final report, who plays. All else changes numbers.
-_MAY_CHANGE = ("budget", "evaluation", "hosts")
+_MAY_CHANGE = ("budget", "evaluation", "preflight", "hosts")
+# What a preflight or an imported journal leaves, and a run may begin with.
+_BEFORE = ("journal.sqlite", "journal.sqlite-wal", "journal.sqlite-shm", "journal.sqlite.lock", "preflight.json")
 
 
 class RunFolder:
@@ -24,6 +27,7 @@ class RunFolder:
         self.path = path
         self.config = path / "config.yaml"
         self.journal = path / "journal.sqlite"
+        self.preflight = path / "preflight.json"
         self.readout = path / "readout.safetensors"
         self.checkpoints = path / "checkpoints"
         self.metrics = path / "metrics.jsonl"
@@ -49,7 +53,7 @@ class RunFolder:
         """
         if path.exists() and not path.is_dir():
             raise UserError(f"{path}: expected a folder, found a file")
-        if path.is_dir() and any(path.iterdir()):
+        if path.is_dir() and any(file.name not in _BEFORE for file in path.iterdir()):
             hint = "add --resume to go on with it, or" if (path / "config.yaml").exists() else "it holds no run;"
             raise UserError(f"{path}: not empty; {hint} name another --run-dir")
         return cls(path)
@@ -71,11 +75,18 @@ class RunFolder:
         partial.replace(folder.config)
         return folder
 
+    def abandon_unpaid(self) -> None:
+        """Take a run back that could not begin, so that the same command can be given again; not if it has paid."""
+        with Journal.open(self.journal) as journal:
+            paid = journal.totals().calls
+        if not paid:
+            self.abandon()
+
     def abandon(self) -> None:
-        """Take a run back in which nothing was paid for, so that the same command can be given again."""
+        """Delete the run."""
         shutil.rmtree(self.exchange, ignore_errors=True)
         for path in (self.config, *self.path.glob(f"{self.journal.name}*")):
-            path.unlink()
+            path.unlink(missing_ok=True)
         # A folder that holds something else is no longer ours to delete.
         with suppress(OSError):
             self.path.rmdir()
@@ -129,6 +140,14 @@ class RunFolder:
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """The run's result."""
         _replace(self.summary, json.dumps(summary, indent=2, allow_nan=False) + "\n")
+
+    def write_preflight(self, found: Mapping[str, Any]) -> None:
+        """What a preflight saw."""
+        _replace(self.preflight, json.dumps(found, indent=2, allow_nan=False) + "\n")
+
+    def preflight_calls(self) -> int:
+        """How many calls a preflight asked for, if there was one."""
+        return json.loads(self.preflight.read_text(encoding="utf-8"))["calls"] if self.preflight.exists() else 0
 
     def write_transcripts(self, lines: Iterable[Mapping[str, Any]]) -> None:
         """Episodes to read."""

@@ -31,6 +31,7 @@ from trinity_jax.errors import UserError
 from trinity_jax.evaluation.deciders import RandomPolicy, ScriptedPolicy
 from trinity_jax.evaluation.scores import episode_keys
 from trinity_jax.learning.learner import Learner, build
+from trinity_jax.pool.journal import Journal
 from trinity_jax.pool.pool import Pool, build_pool
 from trinity_jax.pool.simulated import SimulatedModel, SimulatedQuestion
 from trinity_jax.rollout.batcher import Batcher
@@ -121,7 +122,8 @@ async def rigged(settings: Settings, folder: RunFolder, hosts: Hosts, model: Mod
         UserError: an endpoint that cannot be reached, a journal in use, a damaged read-out.
     """
     async with AsyncExitStack() as stack:
-        pool = await _open_pool(settings, hosts, model.tasks, stack)
+        journal = stack.enter_context(await hosts.open_journal())
+        pool = await stack.enter_async_context(await open_pool(settings, model.tasks, journal))
         readout = await _readout(settings, folder, hosts, model, pool)
         population = PopulationEncoder(model.encoder, model.layout, model.head, readout, settings.seed)
         shared_keys = not model.learner.sharing.own_keys
@@ -130,14 +132,19 @@ async def rigged(settings: Settings, folder: RunFolder, hosts: Hosts, model: Mod
         yield Rig(settings, folder, hosts, model, pool, readout, population, batcher)
 
 
-async def _open_pool(settings: Settings, hosts: Hosts, tasks: Tasks, stack: AsyncExitStack) -> Pool:
+async def open_pool(settings: Settings, tasks: Tasks, journal: Journal) -> Pool:
+    """The pool of a run; simulated models know its questions.
+
+    Raises:
+        UserError: see `pool.build_pool`.
+    """
     known = {
         q.prompt: SimulatedQuestion(q.kind, q.answer, q.wrong, q.id)
         for q in (*tasks.train, *tasks.validation, *tasks.test)
     }
-    simulated = [SimulatedModel(one, settings.pool, known, settings.seed) for one in settings.pool.simulated]
-    journal = stack.enter_context(await hosts.open_journal())
-    return await stack.enter_async_context(await build_pool(settings.pool, journal, settings.budget, simulated))
+    played = settings.pool.simulated if settings.pool.kind == "simulated" else ()
+    simulated = [SimulatedModel(one, settings.pool, known, settings.seed) for one in played]
+    return await build_pool(settings.pool, journal, settings.budget, simulated)
 
 
 async def _readout(settings: Settings, folder: RunFolder, hosts: Hosts, model: Model, pool: Pool) -> Readout:

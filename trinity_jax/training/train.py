@@ -18,10 +18,10 @@ from trinity_jax.errors import UserError
 from trinity_jax.evaluation import table
 from trinity_jax.evaluation.baselines import compare
 from trinity_jax.evaluation.scores import episode_keys
-from trinity_jax.pool.journal import Journal
 from trinity_jax.report import write_report
 from trinity_jax.rollout.engine import EpisodeResult
 from trinity_jax.tasks.question import Question
+from trinity_jax.training import preflight
 from trinity_jax.training.alarms import stop_on_failures
 from trinity_jax.training.folder import RunFolder
 from trinity_jax.training.hosts import Hosts
@@ -35,7 +35,13 @@ _TRANSCRIPTS = 24
 
 
 def train(
-    settings: Settings, run_dir: Path, *, resume: bool, console: Console, hosts: Hosts | None = None
+    settings: Settings,
+    run_dir: Path,
+    *,
+    resume: bool,
+    console: Console,
+    hosts: Hosts | None = None,
+    yes: bool = False,
 ) -> dict[str, Any]:
     """Run or resume one run; returns what summary.json holds.
 
@@ -45,6 +51,7 @@ def train(
         resume: whether to go on with what is there.
         console: where progress is shown.
         hosts: the processes of the run, met by `training.hosts.several` before this module was imported; None for one.
+        yes: go on after the preflight without asking.
 
     Raises:
         UserError: bad settings or files, endpoints that fail, a spent budget. What was paid for is in the journal.
@@ -59,6 +66,9 @@ def train(
     if hosts.first:
         folder = RunFolder.resume(run_dir, settings) if resume else RunFolder.checked(run_dir)
     model = build_model(settings)
+    if not resume and hosts.processes == 1 and preflight.wanted(settings):
+        # Before there is a run: mended, the same command begins it, with these calls in its journal.
+        preflight.fly(settings, folder, model.tasks, model.learner.population, console, yes)
     if hosts.first and not resume:
         folder = RunFolder.begin(run_dir, settings)
     folder = hosts.enter(folder)
@@ -69,7 +79,7 @@ def train(
             rig = runner.run(context.__aenter__())
         except UserError:
             if hosts.first and not resume:
-                _abandon_unpaid(folder)
+                folder.abandon_unpaid()
             raise
         try:
             # Short-lived tasks by the thousand follow; the collector need not walk what stays (halves CPU per call).
@@ -84,14 +94,6 @@ def train(
         folder.write_summary(summary)
         console.print(f"report: {escape(str(write_report(run_dir)))}")
     return summary
-
-
-def _abandon_unpaid(folder: RunFolder) -> None:
-    """A run that could not begin leaves nothing behind, unless its warm-up has paid for calls."""
-    with Journal.open(folder.journal) as journal:
-        paid = journal.totals().calls
-    if not paid:
-        folder.abandon()
 
 
 def _finish(rig: Rig, runner: asyncio.Runner, mean: np.ndarray, console: Console) -> dict[str, Any]:
@@ -124,16 +126,23 @@ def _compare(
     summary = comparison.summary(rows)
     console.print(table.render(rows))
     console.print(escape(summary["verdict"]), highlight=False)
-    return summary | {
-        "calls": rig.pool.ledger.calls,
-        # A resumed run's process has asked for a part only; the rest stands in metrics.jsonl and, of warm-up and probes
-        # (which have nothing to share), in the journal.
-        "calls_without_sharing": rig.folder.total("calls_without_sharing")
+    made = rig.pool.ledger.calls
+    # A resumed run's process has asked for a part only; the rest stands in metrics.jsonl and, of warm-up and probes
+    # (which have nothing to share), in the journal.
+    wanted = (
+        rig.folder.total("calls_without_sharing")
         + rig.folder.total("validation_calls_without_sharing")
         + rig.pool.journal.totals(WARM_UP_SCOPE).calls
         + rig.pool.journal.totals(PROBES_SCOPE).calls
+        + rig.folder.preflight_calls()
         + calls_asked(results)
-        + (rig.pool.counters.asked - asked),
+        + (rig.pool.counters.asked - asked)
+    )
+    console.print(f"{made:,} calls made, of {wanted:,} that would have been made without sharing and the journal")
+    return summary | {
+        "calls": made,
+        "calls_without_sharing": wanted,
+        "calls_made_share": made / wanted if wanted else None,
         "cost": rig.pool.ledger.spent,
         "compilations": rig.population.compilations,
         "compiled": compiled(),
