@@ -24,7 +24,7 @@ class Family:
 
     ``easy`` and ``normal`` configure the dataset ``source``. ``stem`` shortens its question text; entries without a
     match, or whose answer matches ``skip``, are left out. ``wrong`` proposes one
-    plausible wrong answer; ``lettered`` turns the answers into options.
+    plausible wrong answer; ``lettered`` turns the answers into options; ``lines`` keeps line breaks, for drawings.
     """
 
     source: str
@@ -35,6 +35,7 @@ class Family:
     normal: Mapping[str, Any] = field(default_factory=dict)
     lettered: bool = False
     skip: str = "(?!)"
+    lines: bool = False
 
 
 def _near(answer: str, rng: Random) -> str:
@@ -69,6 +70,18 @@ def _letters(answer: str, rng: Random) -> str:
     return answer[:at] + answer[at] * (2 if slip == "double" else 0) + answer[at + 1 :]
 
 
+def _hexadecimal(answer: str, rng: Random) -> str:
+    """One digit changed, or two neighbours swapped; a sign and ``0x`` stay."""
+    head = answer[: answer.find("x") + 1]
+    digits = list(answer[len(head) :])
+    at = rng.randrange(len(digits))
+    if at and rng.random() < 0.5:
+        digits[at - 1 : at + 1] = digits[at], digits[at - 1]
+    else:
+        digits[at] = rng.choice("0123456789abcdef"[: max(int(digit, 36) for digit in digits) + 1] + "1")
+    return head + "".join(digits)
+
+
 def _order(answer: str, rng: Random) -> str:
     """Two items of a comma-separated list swapped, or all in another order."""
     items = answer.split(", ")
@@ -87,6 +100,9 @@ def _one_of(*names: str) -> Wrong:
 _WEEKDAY = _one_of("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _RELATIVE = _one_of(
     "mother", "father", "son", "daughter", "wife", "husband", "sister", "brother", "grandmother", "uncle"
+)
+_COLOR = _one_of(
+    "red", "green", "blue", "yellow", "orange", "purple", "pink", "brown", "cyan", "gold", "silver", "white"
 )
 _FAMILY_STEM = (r"(?s)(.*?)\s*\n\n\s*(.*?\?).*", r"\1 \2")
 # reasoning-gym 0.1.25 names these from the other person's side (a child's wife is its "father-in-law"): left out.
@@ -107,6 +123,14 @@ KINDS: dict[str, dict[str, Family]] = {
             "gcd", "numeric", (r"Find the Greatest Common Divisor \(GCD\) of these numbers: (.*?)\. .*",
                                r"Find the greatest common divisor of \1."), _count,
             {"max_value": 100}, {"max_numbers": 3, "max_value": 1000},
+        ),
+        "lcm": Family(
+            "lcm", "numeric", (r"Find the Least Common Multiple \(LCM\) of these numbers: (.*)",
+                               r"Find the least common multiple of \1."), _count,
+            {"max_value": 30}, {"max_numbers": 3, "max_value": 60},
+        ),
+        "count_primes": Family(
+            "count_primes", "numeric", (r"(.*?) ?\?", r"\1?"), _count, {"max_n": 100}, {"min_n": 500, "max_n": 2000},
         ),
     },
     "algebra": {
@@ -149,6 +173,57 @@ KINDS: dict[str, dict[str, Family]] = {
         "leg_counting": Family(
             "leg_counting", "numeric", (r"(?s).*if you have (.*)\?\s*", r"How many legs do \1 have together?"), _count,
             {"min_animals": 2, "max_animals": 3, "max_instances": 5}, {"min_animals": 4, "max_animals": 6},
+        ),
+        "siblings": Family("aiw", "numeric", (r"(?s)(.*)", r"\1"), _count, {"max_entities": 6}, {"max_entities": 20}),
+        "self_reference": Family(
+            "self_reference", "numeric", (r"(?s).*please tell me (the number of possible solutions): (.*)",
+                                          r"Give \1, that is, of ways to call each of these true or false: \2"), _count,
+            {"difficulty": 2}, {"difficulty": 6},
+        ),
+    },
+    "code": {
+        "count_bits": Family("count_bits", "numeric", (r"(.*)", r"\1"), _count, {"max_n": 300}, {"min_n": 5000}),
+        "string_rules": Family(
+            "string_manipulation", "exact_case",
+            (r"(?s).*first applicable rule to the string:\n(.*?)\n\nOnce .*:\n(\w+)\s*",
+             r"Change the string \2 by the first of these rules that fits, again and again, until none changes it or a "
+             r"string comes twice (then the one before): \1 What is it at the end?"), _letters,
+            {"min_string_length": 5, "max_string_length": 8, "min_num_rules": 3, "max_num_rules": 3},
+            {"min_string_length": 9, "max_string_length": 14, "min_num_rules": 4, "max_num_rules": 5}, skip=r"^.?$",
+        ),
+        "base_conversion": Family(
+            "base_conversion", "exact", (r"(?s).*Now, convert (.*?)\s*",
+                                         r"Convert \1, with lowercase letters for digits above 9."), _hexadecimal,
+            {"max_base": 10, "max_value": 100}, {"min_value": 300, "max_value": 3000}, skip=r"^.$",
+        ),
+        "bitwise": Family(
+            "bitwise_arithmetic", "exact", (r"(?s).*\n(\(.*\))\s*",
+                                            r"Compute \1 with unlimited signed integers; answer in hexadecimal: -0x3."),
+            _hexadecimal, {"difficulty": 1}, {"difficulty": 2},
+        ),
+    },
+    "puzzles": {
+        "maze": Family(
+            "maze", "numeric", (r"(?s)(Navigate .*?):\s+```\n(.*)\n```\n(Legend: .*?)\n.*",
+                                r"\1 in the fewest steps. How many?\n\2\n\3"), _count,
+            {"min_dist": 3, "max_dist": 6, "min_grid_size": 5, "max_grid_size": 6},
+            {"min_dist": 6, "max_dist": 12, "min_grid_size": 7, "max_grid_size": 9}, lines=True,
+        ),
+        "cube": Family(
+            "color_cube_rotation", "exact", (r"(?s)(.*\?)\s*Provide.*", r"\1"), _COLOR,
+            {"min_rotations": 1, "max_rotations": 1}, {"min_rotations": 2, "max_rotations": 3},
+        ),
+        "island": Family(
+            "largest_island", "numeric", (r"(?s).*matrix grid:\n(.*?)\n\n.*",
+                                          r"How many 1s has the largest group that touches by sides?\n\1"), _count,
+            {"min_rows": 3, "max_rows": 4, "min_cols": 3, "max_cols": 5},
+            {"min_rows": 6, "max_rows": 8, "min_cols": 6, "max_cols": 8}, skip="^0$", lines=True,
+        ),
+        "alternation": Family(
+            "binary_alternation", "numeric", (r"(?s).*alternating: ([01]+)\s*",
+                                              r"The fewest swaps of two bits, neighbours or not, that make \1 alternate"
+                                              r" (-1 if none do)?"), _near,
+            {"min_n": 6, "max_n": 10}, {"min_n": 12, "max_n": 24},
         ),
     },
     "choice": {
@@ -242,7 +317,7 @@ def question(name: str, entry: Entry, rng: Random) -> Question | None:
     answer = str(entry["answer"])
     if match is None or re.search(family.skip, answer):
         return None
-    stem = " ".join(match.expand(template).split())
+    stem = match.expand(template).strip() if family.lines else " ".join(match.expand(template).split())
     grader = "exact" if family.lettered else family.grader
     plain = Question("", name, stem, answer, grader)
     wrong = _distractors(plain, family.wrong, rng)

@@ -23,7 +23,7 @@ class Tests:
     and argument, and compare with the case's output, a JSON value.
     ``check``: ``program`` defines ``check(candidate)``, which raises unless ``function`` is right (HumanEval).
     ``unittest``: ``program`` defines ``TestCases`` about ``function`` (BigCodeBench).
-    ``prefix`` is source to put before the solution: imports and helpers that the prompt shows. ``packed`` are more cases
+    ``prefix`` is source to put before the solution: imports and helpers the prompt shows. ``packed`` are more cases
     in LiveCodeBench's own compressed form: megabytes a question, so that only ``unpack`` spreads them.
     """
 
