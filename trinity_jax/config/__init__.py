@@ -23,9 +23,10 @@ from trinity_jax.config.pool import (
     SimulatedModelSettings,
 )
 from trinity_jax.config.run import PreflightSettings, Settings
-from trinity_jax.config.tasks import EpisodeSettings, EvaluationSettings, GeneratedTask, TaskSettings
+from trinity_jax.config.tasks import BenchmarkTask, EpisodeSettings, EvaluationSettings, GeneratedTask, TaskSettings
 
 __all__ = [
+    "BenchmarkTask",
     "BudgetSettings",
     "Count",
     "EncoderSettings",

@@ -25,13 +25,28 @@ class GeneratedTask(Group):
     difficulty: Literal["easy", "normal"] = "easy"
 
 
+class BenchmarkTask(Group):
+    """A published benchmark, or a set that an installed package carries."""
+
+    name: str = Field(description="a name in tasks.benchmarks.BENCHMARKS or tasks.offline.SETS")
+    file: Path | None = Field(default=None, description="JSONL or parquet; default: in tasks.folder, else from the hub")
+    revision: str | None = Field(default=None, description="of the data set on the hub; default: its main branch")
+    sha256: str | None = Field(
+        default=None, pattern="^[0-9a-fA-F]{64}$", description="the questions' digest, which loading prints"
+    )
+
+
 class TaskSettings(Group):
     """Questions to train, validate and test on."""
 
-    kind: Literal["generated", "jsonl"] = "generated"
+    kind: Literal["generated", "jsonl", "benchmarks"] = "generated"
     mix: tuple[GeneratedTask, ...] = Field(
         default=(), description="for generated: families, equally many questions each"
     )
+    benchmarks: tuple[BenchmarkTask, ...] = Field(
+        default=(), description="for benchmarks: equally many questions of each that has the split"
+    )
+    folder: Path = Field(default=Path("data/benchmarks"), description="for benchmarks: where files NAME.jsonl are")
     train_file: Path | None = None
     validation_file: Path | None = None
     test_file: Path | None = None
@@ -47,6 +62,10 @@ class TaskSettings(Group):
             raise ValueError("tasks.kind: jsonl needs train_file, validation_file and test_file")
         if self.kind == "generated" and (not self.mix or any(files)):
             raise ValueError("tasks.kind: generated needs tasks.mix and no files")
+        if self.kind == "benchmarks" and (not self.benchmarks or any(files)):
+            raise ValueError(
+                "tasks.kind: benchmarks needs tasks.benchmarks and no train_file, validation_file, test_file"
+            )
         return self
 
 
