@@ -269,7 +269,7 @@ def generate(settings: TaskSettings) -> tuple[tuple[Question, ...], tuple[Questi
         stream = draw(task.kind, task.difficulty, settings.seed, sum(shares.values()))
         for split, share in shares.items():
             splits[split].append([replace(next(stream), id=f"{task.kind}/{split}/{index}") for index in range(share)])
-    train, validation, test = (_in_turn(splits[split]) for split in ("train", "validation", "test"))
+    train, validation, test = (in_turn(splits[split]) for split in ("train", "validation", "test"))
     return train, validation, test
 
 
@@ -292,6 +292,12 @@ def draw(name: str, difficulty: str, seed: int, count: int) -> Iterator[Question
         f"tasks.mix: {name} ({difficulty}) has only {len(prompts)} distinct prompts of the {count} needed; "
         f"ask for fewer, another difficulty or another family than {family.source}"
     )
+
+
+def identified(name: str, difficulty: str, seed: int, count: int) -> list[Question]:
+    """As ``draw``, with ids."""
+    made = draw(name, difficulty, seed, count)
+    return [replace(question, id=f"{name}/{difficulty}/{index}") for index, question in enumerate(made)]
 
 
 def entries(name: str, difficulty: str, seed: int, size: int) -> Iterator[Entry]:
@@ -347,7 +353,8 @@ def _distractors(plain: Question, propose: Wrong, rng: Random) -> tuple[str, ...
     return None
 
 
-def _in_turn(columns: list[list[Question]]) -> tuple[Question, ...]:
+def in_turn(columns: list[list[Question]]) -> tuple[Question, ...]:
+    """The first of every column, then the second of every column, and so on."""
     longest = max(len(column) for column in columns)
     return tuple(column[row] for row in range(longest) for column in columns if row < len(column))
 

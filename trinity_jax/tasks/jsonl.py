@@ -7,11 +7,13 @@ from typing import Any, NamedTuple
 from trinity_jax.config import TaskSettings
 from trinity_jax.errors import UserError
 from trinity_jax.tasks import GRADERS, Grade, choice, grade, grader
+from trinity_jax.tasks.benchmarks import load_benchmarks
 from trinity_jax.tasks.generated import generate
 from trinity_jax.tasks.question import Question
 
-_TEXTS = ("id", "kind", "prompt", "answer", "grader")
+_TEXTS = ("id", "kind", "prompt", "answer", "grader", "solution")
 _LISTS = ("options", "wrong")
+_QUICK = ("choice", "numeric", "exact", "exact_case", "short")  # graders that start no process and make no call
 
 
 class Tasks(NamedTuple):
@@ -23,14 +25,16 @@ class Tasks(NamedTuple):
 
 
 def load_tasks(settings: TaskSettings) -> Tasks:
-    """Generate the questions, or read the three files and keep the first of each.
+    """Generate the questions, load benchmarks, or read the three files and keep the first of each.
 
     Raises:
-        UserError: for a bad file, one with fewer questions than asked for, a question in two of them, or a family that
-            runs out.
+        UserError: for a bad file, one with fewer questions than asked for, a question in two of them, a family that
+            runs out, or a benchmark that can't be had whole.
     """
     if settings.kind == "generated":
         return Tasks(*generate(settings))
+    if settings.kind == "benchmarks":
+        return Tasks(*load_benchmarks(settings))
     sets = []
     for split in Tasks._fields:
         path, count = getattr(settings, f"{split}_file"), getattr(settings, split)
@@ -54,11 +58,12 @@ def _disjoint(tasks: Tasks) -> None:
 
 
 def load_questions(path: Path | str) -> tuple[Question, ...]:
-    """Read one JSON object a line: ``prompt`` and ``answer``; maybe ``id, kind, grader, options, wrong``.
+    """Read one JSON object a line: ``prompt`` and ``answer``; maybe ``id, kind, grader, options, wrong, solution``.
 
-    ``answer`` may be a number. Without ``grader`` it is ``choice`` where there are ``options``, ``numeric`` where the
-    answer is a number, else ``exact``. ``options`` are shown under the prompt as ``A) ...`` lines; ``answer`` is then
-    a letter. Ids default to ``<file stem>/<line>``, kinds to the file's stem. Blank lines are skipped.
+    ``answer`` may be a number, or the tests of a program as an object (``tasks.tests.Tests``). Without ``grader`` it is
+    ``choice`` where there are ``options``, ``code`` where the answer is an object, ``numeric`` where it is a number,
+    else ``exact``. ``options`` are shown under the prompt as ``A) ...`` lines; ``answer`` is then a letter. Ids default
+    to ``<file stem>/<line>``, kinds to the file's stem. Blank lines are skipped.
 
     Raises:
         UserError: naming file and line.
@@ -107,6 +112,8 @@ def _question(data: dict[str, Any], where: str, stem: str, number: int) -> Quest
     given: Any = data.get("answer")
     if isinstance(given, int | float) and not isinstance(given, bool):
         data = {"grader": "numeric", **data, "answer": str(given)}
+    if isinstance(given, dict):
+        data = {"grader": "code", **data, "answer": json.dumps(given, ensure_ascii=False)}
     for key in ("prompt", "answer"):
         if key not in data:
             raise UserError(f"{where}: {key} is missing")
@@ -126,6 +133,7 @@ def _question(data: dict[str, Any], where: str, stem: str, number: int) -> Quest
         grader=data.get("grader") or _guess(data["answer"], options),
         options=options,
         wrong=wrong,
+        solution=data.get("solution", ""),
     )
     try:
         problem = grader(question.grader).problem(question)
@@ -133,7 +141,7 @@ def _question(data: dict[str, Any], where: str, stem: str, number: int) -> Quest
         raise UserError(f"{where}: {error}") from error
     if problem:
         raise UserError(f"{where}: {problem}")
-    for text in wrong:
+    for text in wrong if question.grader in _QUICK else ():
         if grade(question, f"<answer>{text}</answer>", True) is Grade.RIGHT:
             raise UserError(f"{where}: wrong answer {text!r} would be graded right")
     return question
