@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import pytest
 
 from trinity_jax.encoder.decoder import Decoder, DecoderConfig, embed, run
-from trinity_jax.encoder.memory import row_bytes, rows_per_step, rows_wanted
+from trinity_jax.encoder.memory import row_bytes, rows_per_step
 from trinity_jax.errors import UserError
 
 CONFIG = DecoderConfig(97, 64, 192, 2, 4, 2, 16, qk_norm=True, tie_embeddings=True)
@@ -29,10 +29,6 @@ def test_fewer_rows_where_they_are_long():
     budget = 8 * one // 2**20 + 1
     assert rows_per_step(CONFIG, 2048, 4, 32, budget) in (8, 9)
     assert rows_per_step(CONFIG, 128, 4, 32, budget) == 32
-
-
-def test_short_transcripts_go_together():
-    assert [rows_wanted(T) for T in (64, 128, 256, 448, 512, 8192)] == [8, 4, 2, 2, 1, 1]
 
 
 def test_a_budget_too_small_for_one_is_told():

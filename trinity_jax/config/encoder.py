@@ -29,8 +29,7 @@ class EncoderSettings(Group):
     )
     micro_batch: Positive | None = Field(
         default=None,
-        description="transcripts (or pages) per device step; null: 32, on a CPU about 640 tokens (8 pages); "
-        "1 answers a lone one soonest",
+        description="transcripts (or pages) per device step; null: 32, on a CPU 1 (or 8 pages)",
     )
     cache_mb: Positive = Field(default=512, description="memory for transcripts already encoded")
     work_mb: Positive = Field(

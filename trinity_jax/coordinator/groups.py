@@ -7,8 +7,8 @@ import jax
 import numpy as np
 from jaxtyping import Array, Int
 
-CALL_ROWS = 128
-"""About how many rows one call takes; more rows are more calls of the same program."""
+CALL_ROWS, CALL_TOKENS = 128, 65_536
+"""About how many rows, and of how many tokens in all, one call takes; more are more calls of the same program."""
 
 
 class Call(NamedTuple):
@@ -25,9 +25,9 @@ class Call(NamedTuple):
     where: Int[np.ndarray, " rows"]
 
 
-def call_rows(size: int) -> int:
-    """Rows of one call, C: a multiple of ``size`` near `CALL_ROWS`."""
-    return -(-CALL_ROWS // size) * size
+def call_rows(size: int, tokens: int = 1) -> int:
+    """Rows of one call, C: a multiple of ``size`` near `CALL_ROWS` or `CALL_TOKENS`, for rows of so many tokens."""
+    return max(-(-min(CALL_ROWS, CALL_TOKENS // tokens) // size), 1) * size
 
 
 def calls(rows: Sequence[tuple[Any, ...]], empty: tuple[Any, ...], capacity: int, shares: int = 1) -> Iterator[Call]:

@@ -196,7 +196,7 @@ class TranscriptEncoder:
 
     def _rows_per_step(self, T: int) -> int:
         config, itemsize = self._parts.decoder.config, self._parts.decoder.embed[...].dtype.itemsize
-        wanted = self._settings.micro_batch or rows_wanted(T)
+        wanted = self._settings.micro_batch or rows_wanted()
         return rows_per_step(config, T, itemsize, wanted, self._settings.work_mb)
 
     def _remember(self, found: dict[Pair, np.ndarray]) -> None:

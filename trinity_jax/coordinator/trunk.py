@@ -19,8 +19,8 @@ from jaxtyping import Array, Float, Int
 
 from trinity_jax.config import EncoderSettings
 from trinity_jax.coordinator.devices import AXIS, SAME, SPREAD, Devices
-from trinity_jax.coordinator.groups import call_rows, calls, grouped, put_rows
-from trinity_jax.encoder.decoder import Decoder, Rope, block_at, embed, rope, run
+from trinity_jax.coordinator.groups import call_rows, calls, each, grouped
+from trinity_jax.encoder.decoder import Decoder, Rope, block_at, embed, rope
 from trinity_jax.encoder.text import bucket, pad
 from trinity_jax.errors import UserError
 
@@ -141,7 +141,7 @@ class Trunk(ABC):
         places = [self._place(T, chain) for T, chain in zip(sizes, slots, strict=True)]
         try:
             for T, empty, rows in self._missing(tokens, chains, places, new):
-                for call in calls(rows, empty, call_rows(self._size(T)), self._shares):
+                for call in calls(rows, empty, call_rows(self._size(T), T), self._shares):
                     self._slab = self._run(self.slab, self._decoder, call.columns, call.counts)
         except BaseException:
             # Pages that were reserved and not written, in a slab that was perhaps given away.
@@ -183,22 +183,21 @@ class WholeTrunk(Trunk):
             yield T, (pad((), T), self._place(T, ())), rows
 
     def _program(self, slab: Slab, decoder: Decoder, rows: Any, counts: Int[Array, " 1"]) -> Slab:
-        def outputs(tokens: Int[Array, "R T"]) -> Float[Array, "R k page D"]:
-            x = jax.vmap(lambda ids: run(decoder, embed(decoder, ids), 0, self._layers))(tokens)
-            return x.reshape(*x.shape[:-2], -1, self._page, x.shape[-1])
-
-        def write(slab: Slab, places: Int[Array, "R k"], x: Float[Array, "R k page D"]) -> Slab:
-            return slab._replace(x=slab.x.at[places].set(x, mode="drop"))
-
         tokens, places = rows
         size = self._size(tokens.shape[1])
-        if self._shares == 1:
-            return grouped(rows, counts[0], size, slab, lambda slab, _, part: write(slab, part[1], outputs(part[0])))
-        # Devices have trip counts of their own, so they exchange what they computed after the loop.
-        own = jnp.zeros((*places.shape, *slab.x.shape[1:]), slab.x.dtype)
-        own = grouped(tokens, counts[0], size, own, lambda x, at, part: put_rows(x, at, outputs(part)))
-        places, x = (jax.lax.all_gather(one, AXIS, tiled=True) for one in (places, own))
-        return write(slab, places, x)
+        table = rope(decoder.config, tokens.shape[1], slab.x.dtype)
+
+        # Layers outside, rows inside: a layer's weights are taken out of the stack once for all rows.
+        def layer(x: Float[Array, "C T D"], i: Int[Array, ""]) -> tuple[Float[Array, "C T D"], None]:
+            block = block_at(decoder, i)
+            own = grouped(x, counts[0], size, x, each(lambda row: block(row, table)))
+            return own, None
+
+        x, _ = jax.lax.scan(layer, embed(decoder, tokens), jnp.arange(self._layers))
+        x = x.reshape(*places.shape, *slab.x.shape[1:])
+        if self._shares > 1:
+            places, x = (jax.lax.all_gather(one, AXIS, tiled=True) for one in (places, x))
+        return slab._replace(x=slab.x.at[places].set(x, mode="drop"))
 
 
 class PagedTrunk(Trunk):
