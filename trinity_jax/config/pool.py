@@ -53,7 +53,9 @@ class ModelSettings(Group):
     tokens_per_minute: float | None = Field(default=None, gt=0, description="in and out")
     attempts: Positive = Field(default=5, description="most requests of a call that the server may have worked on")
     patience_seconds: float = Field(
-        default=300.0, ge=0, description="of waiting before new attempts: back-off, Retry-After, an endpoint that is down"
+        default=300.0,
+        ge=0,
+        description="of waiting before new attempts: back-off, Retry-After, an endpoint that is down",
     )
     connect_seconds: float = Field(default=10.0, gt=0)
     first_byte_seconds: float = Field(default=300.0, gt=0, description="servers answer when all tokens are there")
