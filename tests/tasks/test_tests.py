@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from trinity_jax.errors import UserError
 from trinity_jax.tasks.tests import Tests, livecodebench_cases, read_tests, unpack, write_tests
 
-CASES = [{"input": "1 2\n", "output": "3\n", "testtype": "stdin"}, {"input": "5 5", "output": "10", "testtype": "stdin"}]
 PAIRS = (("1 2\n", "3\n"), ("5 5", "10"))
+CASES = [{"input": given, "output": wanted, "testtype": "stdin"} for given, wanted in PAIRS]
 
 
 def packed(value):
@@ -35,7 +35,10 @@ class Evil:
         return print, ("ran",)
 
 
-@pytest.mark.parametrize("text", ["", "xyz", "[1]", '[{"input": 1}]', packed(Evil()), packed(b"\xff"), packed("no json")])
+ODD = ["", "xyz", "[1]", '[{"input": 1}]', packed(Evil()), packed(b"\xff"), packed("no json")]
+
+
+@pytest.mark.parametrize("text", ODD)
 def test_other_packings_are_told_and_run_nothing(text, capsys):
     with pytest.raises(UserError):
         livecodebench_cases(text)

@@ -3,6 +3,7 @@
 import hashlib
 import importlib.util
 import json
+import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -18,6 +19,7 @@ from trinity_jax.tasks.question import Question
 from trinity_jax.tasks.schemas import Row, Schema
 
 SEED = 42  # of the shuffle before a cut (trinity.md 9), as `datasets.Dataset.shuffle(seed=42)` draws it
+_log = logging.getLogger(__name__)
 MAX_LEFT_OUT = (
     0.02  # rows that no grader can grade (options that repeat); more, and the file is another than it should be
 )
@@ -111,7 +113,8 @@ def load_benchmarks(settings: TaskSettings) -> tuple[tuple[Question, ...], tuple
     """Training, validation and test questions of ``settings.benchmarks``, in turn.
 
     A split's count is shared equally by the benchmarks that have such a split (one more of the first ones where it
-    does not divide): the paper's balanced mix. Held-out benchmarks have test questions only.
+    does not divide): the paper's balanced mix. Held-out benchmarks have test questions only. What was loaded and
+    whether its content is pinned goes to the log.
 
     Raises:
         UserError: where a benchmark can't be had whole, or has fewer questions than its share.
@@ -119,7 +122,10 @@ def load_benchmarks(settings: TaskSettings) -> tuple[tuple[Question, ...], tuple
     names = [task.name for task in settings.benchmarks]
     if len(set(names)) < len(names):
         raise UserError(f"tasks.benchmarks: a benchmark may come once, got {names}")
-    sets = {task.name: cut(load(task, settings.folder)) for task in settings.benchmarks}
+    loaded = [load(task, settings.folder) for task in settings.benchmarks]
+    for each in loaded:
+        _log.log(logging.INFO if each.pinned else logging.WARNING, "%s", each)
+    sets = {each.name: cut(each) for each in loaded}
     made: list[tuple[Question, ...]] = []
     for place, split in enumerate(Cut._fields):
         having = {name: splits[place] for name, splits in sets.items() if splits[place]}
@@ -250,7 +256,7 @@ def _object(line: str, where: str) -> Mapping[str, Any]:
 
 def _parquet(path: Path) -> Iterator[Mapping[str, Any]]:
     try:
-        from pyarrow import ArrowException, parquet
+        from pyarrow import ArrowException, parquet  # pyright: ignore[reportMissingImports]
     except ImportError as error:
         raise UserError(
             f"{path}: parquet files need pyarrow (pip install pyarrow); JSONL files need nothing"
@@ -266,7 +272,7 @@ def _parquet(path: Path) -> Iterator[Mapping[str, Any]]:
 def _hub_rows(name: str, benchmark: Benchmark, revision: str, folder: Path) -> Iterator[Mapping[str, Any]]:
     if importlib.util.find_spec("datasets") is None:
         raise UserError(f"{name}: no file, and the package datasets is not installed; {get_it(name, folder)}")
-    import datasets
+    import datasets  # pyright: ignore[reportMissingImports]
 
     try:
         if benchmark.file:
