@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from trinity_jax.errors import UserError
-from trinity_jax.tasks import choice, exact, numeric
+from trinity_jax.tasks import choice, code, exact, maths, numeric
 from trinity_jax.tasks.question import Grade, Question
 
 
@@ -20,6 +20,8 @@ GRADERS = {
     "numeric": Grader(numeric.grade, numeric.problem),
     "exact": Grader(exact.grade, exact.problem),
     "exact_case": Grader(exact.grade_case, exact.problem),
+    "math": Grader(maths.grade, maths.problem),
+    "code": Grader(code.grade, code.problem),
 }
 
 

@@ -99,6 +99,12 @@ def parse(text: str) -> Number | None:
     return number if isinstance(number, Number) else None
 
 
+def whole(text: str) -> Number | None:
+    """The number that a text is, from its first sign to its last; ``None`` for anything with more to it."""
+    match = _NUMBER.fullmatch(_clean(text))
+    return _value(match) if match else None
+
+
 def find(reply: str, strict: bool = False) -> Number | None:
     """The number a reply commits to, or ``None``.
 
