@@ -8,7 +8,7 @@ from trinity_jax.errors import UserError
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit code 0, or 2 with one line on what is wrong with the input."""
+    """Exit code 0, 1 for an audit that finds something, or 2 with one line on what is wrong with the input."""
     parser = argparse.ArgumentParser(prog="trinity_jax", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     inspect = commands.add_parser("inspect", help="print a coordinator's pool, head, SVF, vector length and hash")
@@ -29,11 +29,14 @@ def main(arguments: list[str] | None = None) -> int:
         "--run-dir", type=Path, help="where its calls are kept, for the run; default: runs/<config>-preflight"
     )
     look.add_argument("--yes", action="store_true", help="do not ask")
+    _tasks_commands(commands.add_parser("tasks", help="are the graders to be believed"))
     _journal_commands(commands.add_parser("journal", help="look into a journal of calls, or move one between machines"))
     options = parser.parse_args(arguments)
     try:
         if options.command == "journal":
             print(_journal(options))
+        elif options.command == "tasks":
+            return _audit(options)
         elif options.command == "preflight":
             _preflight(options)
         elif options.command == "inspect":
@@ -69,6 +72,28 @@ def _preflight(options: argparse.Namespace) -> None:
     from trinity_jax.training import preflight
 
     preflight.alone(settings, folder, Console(width=None if sys.stdout.isatty() else 132), options.yes)
+
+
+def _tasks_commands(tasks: argparse.ArgumentParser) -> None:
+    actions = tasks.add_subparsers(dest="action", required=True)
+    audit = actions.add_parser(
+        "audit", help="grade gold answers and corrupted ones; exit code 1 where one is misjudged"
+    )
+    which = audit.add_mutually_exclusive_group(required=True)
+    which.add_argument("--task", action="append", metavar="NAME", help="a task that needs no network, or a JSONL file")
+    which.add_argument("--all-offline", action="store_true", help="every task that needs no network")
+    audit.add_argument("--json", action="store_true", help="JSON lines; the last one is about all tasks")
+
+
+def _audit(options: argparse.Namespace) -> int:
+    from trinity_jax.tasks.audit import audit, known, report
+    from trinity_jax.tasks.offline import offline_tasks
+
+    tasks = offline_tasks()
+    audits = [audit(name, known(name, tasks)) for name in (tasks if options.all_offline else options.task)]
+    for line in report(audits, options.json):
+        print(line)
+    return 0 if all(one.believable for one in audits) else 1
 
 
 def _journal_commands(journal: argparse.ArgumentParser) -> None:
