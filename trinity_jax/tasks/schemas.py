@@ -65,12 +65,12 @@ Schema = Callable[[Row, str], Question]
 
 def math500(row: Row, name: str) -> Question:
     """``problem, answer, unique_id``."""
-    return Question(f"{name}/{row.text('unique_id')}", name, row.text("problem"), row.text("answer"), "maths")
+    return Question(f"{name}/{row.text('unique_id')}", name, row.text("problem"), row.text("answer"), "math")
 
 
 def aime(row: Row, name: str) -> Question:
     """``problem, answer, id``; answers are whole numbers."""
-    return Question(f"{name}/{row.text('id')}", name, row.text("problem"), row.text("answer"), "maths")
+    return Question(f"{name}/{row.text('id')}", name, row.text("problem"), row.text("answer"), "math")
 
 
 def mmlu(row: Row, name: str) -> Question:
