@@ -6,6 +6,7 @@ import json
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -57,7 +58,9 @@ def judged(tests, sources):
 def test_no_cheat_is_right(form, isolation, monkeypatch):
     monkeypatch.setattr(code, "SECONDS", 2.0)
     assert code.judge(FORMS[form], HONEST).grade is Grade.RIGHT
-    hunts = {} if form == "unittest" else attacks.HUNTS
+    hunts = {} if form == "unittest" else dict(attacks.HUNTS)
+    if isolation is Isolation.RLIMITS:  # where a program reads the user's files, it may find the answer in one
+        hunts.pop("disk", None)
     lies = [name for name in attacks.CHEATS if name.startswith(("lying", "liar", "calls itself"))]
     cheats = {name: source for name, source in attacks.CHEATS.items() if form != "unittest" or name not in lies}
     main = "\nif __name__ == '__main__':\n    print(solve(input()))\n" if form == "stdin" else ""
@@ -156,6 +159,12 @@ def test_awkward_right_programs(any_isolation):
     for name, (function, cases, source) in CALLS.items():
         verdicts[f"call {name}"] = code.judge(Tests("call", function=function, cases=cases), source)
     assert {name: verdict for name, verdict in verdicts.items() if verdict.grade is not Grade.RIGHT} == {}
+
+
+def test_prefix_comes_first_and_is_its_own_source(any_isolation):
+    source = "from __future__ import annotations\ndef f(x: Nowhere): return helper(x)"
+    tests = Tests("call", function="f", cases=(("1", "2"),), prefix="def helper(x): return x + 1\n")
+    assert code.judge(tests, source).grade is Grade.RIGHT
 
 
 def test_wrong_programs(any_isolation, monkeypatch):
@@ -296,7 +305,7 @@ def test_canaries_are_mixed_in_and_fail():
     assert len(canaries) == 8
     import unittest
 
-    names = {"solve": lambda x: SECRET}
+    names: dict[str, Any] = {"solve": lambda x: SECRET}
     exec(text, names)
     result = unittest.TestResult()
     unittest.defaultTestLoader.loadTestsFromTestCase(names["TestCases"]).run(result)

@@ -95,12 +95,11 @@ def judge(tests: Tests, source: str) -> Verdict:
         UserError: where no sandbox is to be had.
     """
     isolation = checked(chosen())
-    scale = calibration(isolation)
     began = time.monotonic()
     run = {"stdin": _stdin, "call": _call, "check": _check, "unittest": _unittest}[tests.form]
     try:
         with _SLOTS:
-            run(tests, f"{tests.prefix}\n\n{source}" if tests.prefix else source, isolation, scale)
+            run(tests, source, isolation, calibration(isolation))
         graded, reason = Grade.RIGHT, ""
     except (_WrongError, StoppedError) as error:
         graded, reason = Grade.WRONG, str(error)
@@ -206,7 +205,7 @@ def same_value(wanted: Any, got: Any) -> bool:
 def _stdin(tests: Tests, source: str, isolation: Isolation, scale: float) -> None:
     for number, (given, wanted) in enumerate(unpack(tests), start=1):
         with Process(isolation) as process:
-            process.send(form="stdin", source=source)
+            process.send(form="stdin", prefix=tests.prefix, source=source)
             try:
                 code, out, errors = process.finish(given.encode(), SECONDS * scale)
             except StoppedError as error:
@@ -221,8 +220,8 @@ def _last_line(errors: bytes) -> str:
     return errors.decode(errors="replace").strip().rpartition("\n")[2][:200]
 
 
-def _load(process: Process, source: str, function: str) -> None:
-    process.send(form="call", source=source, function=function)
+def _load(process: Process, source: str, function: str, prefix: str = "") -> None:
+    process.send(form="call", prefix=prefix, source=source, function=function)
     answer = process.receive(LOAD_SECONDS)
     if answer != {"loaded": True}:
         raise _WrongError(f"does not load: {answer.get('problem')}")
@@ -230,7 +229,7 @@ def _load(process: Process, source: str, function: str) -> None:
 
 def _call(tests: Tests, source: str, isolation: Isolation, scale: float) -> None:
     with Process(isolation) as process:
-        _load(process, source, tests.function)
+        _load(process, source, tests.function, tests.prefix)
         for number, (given, wanted) in enumerate(unpack(tests), start=1):
             try:
                 arguments = [_json(line) for line in given.splitlines() if line.strip()]
@@ -271,7 +270,7 @@ def _integer(digits: str) -> int:
 def _check(tests: Tests, source: str, isolation: Isolation, scale: float) -> None:
     nonce = secrets.token_hex(16)
     with Process(isolation) as process, Process(isolation) as checker:
-        _load(process, source, tests.function)
+        _load(process, source, tests.function, tests.prefix)
         checker.send(form="check", program=tests.program, prefix=tests.prefix, function=tests.function, nonce=nonce)
         if _asked(checker, scale) != {"loaded": True}:
             raise _UnknownError("the tests do not load")
@@ -302,7 +301,7 @@ def _unittest(tests: Tests, source: str, isolation: Isolation, scale: float) -> 
     nonce = secrets.token_hex(16)
     text, real, canaries = with_canaries(tests.program)
     with Process(isolation, Limits(memory_mb=4096, files_mb=256)) as process:
-        process.send(form="unittest", source=source)
+        process.send(form="unittest", prefix=tests.prefix, source=source)
         answer = process.receive(LOAD_SECONDS * scale)
         if answer != {"loaded": True}:
             raise _WrongError(f"does not load: {answer.get('problem')}")

@@ -11,6 +11,7 @@ import os
 import resource
 import sys
 from types import ModuleType
+from typing import Any
 
 _DUMPABLE, _NO_NEW_PRIVILEGES, _SECCOMP, _FILTER = 4, 38, 22, 2  # prctl(2)
 _PLAIN_DIGITS = 4000  # longer integers travel in hexadecimal: Python refuses decimals beyond 4,300 digits
@@ -31,7 +32,7 @@ class Opaque:
         return f"<{self.name}>"
 
 
-def encode(value):
+def encode(value: Any) -> Any:
     """A Python value as JSON data: None, bool, int, float, str as they are, everything else as ``[kind, ...]``."""
     if value is None or isinstance(value, bool):
         return value
@@ -56,7 +57,7 @@ def encode(value):
     return ["opaque", type(value).__name__]
 
 
-def decode(data):
+def decode(data: Any) -> Any:
     """The value that ``encode`` made ``data`` of.
 
     Raises:
@@ -126,29 +127,32 @@ def _set_up(setup):
     sys.setrecursionlimit(50_000)
 
 
-def _load(source, name):
-    """Run a source as module ``name``; its namespace."""
+def _load(name: str, *sources: str) -> dict[str, Any]:
+    """Run sources one after another as module ``name`` (each may begin with ``from __future__``); its namespace."""
     module = ModuleType(name)
     module.__file__ = f"{name}.py"
     sys.modules[name] = module
-    exec(compile(source, f"{name}.py", "exec", dont_inherit=True), module.__dict__)
+    for source in sources:
+        exec(compile(source, f"{name}.py", "exec", dont_inherit=True), module.__dict__)
     return module.__dict__
 
 
 def _run_stdin(job, channel):
     channel.close()
     sys.argv = ["program.py"]
-    _load(job["source"], "__main__")
+    _load("__main__", job["prefix"], job["source"])
 
 
 def _run_calls(job, channel):
     """Load a program and answer calls of one of its functions."""
     try:
-        names = _load(job["source"], "program")
+        names = _load("program", job["prefix"], job["source"])
     except BaseException as error:
         channel.send(problem=f"{type(error).__name__}: {error}"[:300])
         return
-    holder, name = names.get("Solution"), job["function"]
+    name: str = job["function"]
+    holder: Any = names.get("Solution")
+    function: Any
     method = isinstance(holder, type) and hasattr(holder, name)
     if not method and not callable(names.get(name)):
         channel.send(problem=f"defines no {name}")
@@ -175,7 +179,7 @@ def _run_check(job, channel):
             raise (kind if known and kind is not UnicodeDecodeError else RuntimeError)(answer["text"])
         return decode(answer["value"])
 
-    names = _load(job["prefix"] + "\n\n" + job["program"], "tests")
+    names = _load("tests", job["prefix"], job["program"])
     names[job["function"]] = function
     channel.send(loaded=True)
     try:
@@ -198,7 +202,7 @@ def _run_unittest(job, channel):
             channel.send(nonce=later["nonce"], ran=test.id().rpartition(".")[2])
 
     try:
-        names = _load(job["source"], "program")
+        names = _load("program", job["prefix"], job["source"])
     except BaseException as error:
         channel.send(problem=f"{type(error).__name__}: {error}"[:300])
         return

@@ -45,10 +45,10 @@ class Limits(NamedTuple):
 
     memory_mb: int = 1024
     files_mb: int = 64
-    output_mb: int = 16
+    output_mb: int = 16  # printed in all, and the message it is sending
     processes: int = 32
     descriptors: int = 128  # each process
-    cpu_seconds: int = 600  # each process; a backstop behind the time limit
+    cpu_seconds: int = 3600  # each process; a backstop behind the time limit
 
 
 __all__ = ["Isolation", "Limits", "Process", "SandboxError", "StoppedError", "checked", "chosen", "report"]
@@ -97,7 +97,7 @@ def checked(isolation: Isolation) -> Isolation:
     )
     try:
         with Process(isolation) as process:
-            process.send(form="call", source=source, function="probe")
+            process.send(form="call", prefix="", source=source, function="probe")
             process.receive(START_SECONDS)
             process.send(call=inside.encode([[], {}]))
             answer = process.receive(START_SECONDS)
@@ -293,6 +293,7 @@ class Process:
             raise StoppedError(f"ended early ({self._status()})")
         line, _, rest = bytes(replies).partition(b"\n")
         replies[:] = rest
+        self._output -= len(line)
         try:
             message = json.loads(line)
         except (ValueError, RecursionError) as error:
