@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.tasks.corpora import load
 from trinity_jax.tasks import Grade, Question, choice, grade
 
 R, W, U = Grade.RIGHT, Grade.WRONG, Grade.UNDECIDED
@@ -217,3 +218,38 @@ def test_a_question_that_cannot_be_graded_says_why(options, answer, part):
 
 def test_prompt_shows_every_option():
     assert choice.render("Which?\n", ("x", "y")) == "Which?\nA) x\nB) y"
+
+
+OPTIONS = {
+    "fruits": ("apple", "banana", "cherry", "dill", "elder"),
+    "ten": tuple(
+        f"item {word}" for word in ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+    ),
+    "yesno": ("Yes", "No"),
+    "many": tuple(f"word{number}" for number in range(1, 27)),
+}
+
+
+def test_corpus_of_awkward_forms():
+    rows = [(entry, reply) for entry in load("choice") for reply in entry["replies"]]
+    assert sum(entry["say"] is not None for entry, _ in rows) >= 100
+    missed = [reply for entry, reply in rows if choice.pick(OPTIONS[entry["options"]], reply) != entry["say"]]
+    assert len(missed) <= 0.01 * len(rows), missed
+
+
+def test_forms_of_another_option_are_wrong():
+    for entry in load("choice"):
+        if entry["say"] is not None:
+            options = OPTIONS[entry["options"]]
+            gold = "A" if entry["say"] != "A" else "B"
+            graded = [grade(ask(options, gold), reply, False) for reply in entry["replies"]]
+            assert set(graded) == {W}
+
+
+@pytest.mark.parametrize("piece", HOSTILE)
+def test_a_megabyte_is_read_in_seconds(piece):
+    reply = piece * (1_000_000 // len(piece))
+    started = time.process_time()
+    choice.pick(CITIES, reply)
+    choice.pick(CITIES, f"<answer>{reply}</answer>")
+    assert time.process_time() - started < 5

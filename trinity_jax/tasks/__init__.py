@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from trinity_jax.errors import UserError
-from trinity_jax.tasks import choice, code, exact, maths, numeric
+from trinity_jax.tasks import choice, code, exact, judge, maths, numeric, short
 from trinity_jax.tasks.question import Grade, Question
 
 
@@ -21,6 +21,8 @@ GRADERS = {
     "exact": Grader(exact.grade, exact.problem),
     "exact_case": Grader(exact.grade_case, exact.problem),
     "math": Grader(maths.grade, maths.problem),
+    "short": Grader(short.grade, short.problem),
+    "judge": Grader(judge.grade, judge.problem),
     "code": Grader(code.grade, code.problem),
 }
 

@@ -195,5 +195,6 @@ _CORRUPTIONS: dict[str, Callable[[Question, random.Random], list[str]]] = {
     "choice": _letters,
     "numeric": _numbers,
     "math": _maths,
+    "short": _maths,
     "code": _programs,
 }

@@ -3,6 +3,7 @@
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from string import ascii_uppercase
 
 from trinity_jax.reasoning import visible
@@ -28,7 +29,7 @@ _LETTER = re.compile(r"[A-Z](?=$|[\s)\]}.,:;!?\"”])")
 _MORE = re.compile(r"[)\]}.\s]{0,3}(?:\s(?:or|and)\s|[,/&])\s{0,3}(?:option\s)?\(?(?P<letter>[A-Z])(?![\w'’])")
 _AFTER_A_OR_I = re.compile(r"\s+(?:because|since|as|which|given|due|based|by|[-–—=(→])")
 _LINE = re.compile(r"\(?(?P<letter>[A-Z])(?P<mark>[).:]|\.\))\s+(?P<text>.+)")
-_LONE = re.compile(r"[\s(\[{\"'“]*([A-Za-z])[\s)\]}.,:;!\"'”]*")
+_LONE = re.compile(r"[\s(\[{\"'“*_]*+([A-Za-z])[\s)\]}.,:;!\"'”*_]*+")
 _BOLD = re.compile(r"\*\*\(?([A-Z])(?:[).:]{0,2}\*\*|[).:]{1,2} )")
 _PARENTHESISED = re.compile(r"(?<!\w)\(([A-Z])\)|\b(?:[Oo]ption|[Cc]hoice) ([A-Z])(?![\w'’])")
 _NEGATION = re.compile(r"\b(?:not|no|never|neither|nor|cannot|incorrect|wrong|unsure)\b|n['’]t\b", re.IGNORECASE)
@@ -94,6 +95,11 @@ def _letters(options: Sequence[str]) -> str:
     return ascii_uppercase[: len(options)]
 
 
+@lru_cache(maxsize=1024)
+def _texts(options: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(map(_normalise, options))
+
+
 def _normalise(text: str) -> str:
     return " ".join(extract.plain(text).casefold().split()).strip(" .,:;!?\"'“”‘’()[]")
 
@@ -102,7 +108,7 @@ def _named(piece: str, options: Sequence[str]) -> str | None:
     """The option that a short piece begins with: a lone letter, a text, a letter and more, a text and more."""
     piece = extract.plain(piece)
     letters = _letters(options)
-    texts = [_normalise(option) for option in options]
+    texts = _texts(tuple(options))
     said = _normalise(piece)
     lone = _LONE.fullmatch(piece)
     if lone and lone[1] in letters:
@@ -171,7 +177,7 @@ def _unanchored(text: str, options: Sequence[str]) -> str | None:
 def _whole(row: str, options: Sequence[str]) -> str | None:
     """A reply of one line that is a letter or an option's text and nothing else."""
     match = _LONE.fullmatch(extract.plain(row))
-    texts = [_normalise(option) for option in options]
+    texts = _texts(tuple(options))
     if match:
         return match[1] if match[1] in _letters(options) else None
     return _letters(options)[texts.index(said)] if texts.count(said := _normalise(row)) == 1 else None
@@ -184,7 +190,7 @@ def _lettered(row: str, options: Sequence[str]) -> str | None:
     if not match or match["letter"] not in letters:
         return None
     letter = match["letter"]
-    own_text = _begins(_normalise(match["text"]), _normalise(options[letters.index(letter)]))
+    own_text = _begins(_normalise(match["text"]), _texts(tuple(options))[letters.index(letter)])
     return letter if own_text or (match["mark"] != ":" and letter != "I") else None
 
 
@@ -193,7 +199,7 @@ def _mentioned(row: str, options: Sequence[str]) -> str | None:
     if _NEGATION.search(row):
         return None
     said = " ".join(extract.plain(row).casefold().split())
-    texts = [_normalise(option) for option in options]
+    texts = _texts(tuple(options))
     named = []
     for text in sorted(texts, key=len, reverse=True):
         whole = re.compile(rf"(?<![\w.+#/^-]){re.escape(text)}(?![\w+#%/^-]|[.,]\d)")

@@ -81,6 +81,7 @@ def read(text: str) -> Unit | None:
     >>> read("km") == read("kilometers"), read("apples")
     (True, None)
     """
+    text = re.sub(r"\bdegrees?\s+(?=[CFcf]\w)", "", text)
     text = re.sub(r"\bper\b", "/", text.strip(" .()[]{}")).replace("·", " ").replace("*", " ").replace("⋅", " ")
     if not text or len(text) > 60:
         return None
