@@ -36,7 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
         if options.command == "journal":
             print(_journal(options))
         elif options.command == "tasks":
-            return _audit(options)
+            return _sandbox() if options.action == "sandbox" else _audit(options)
         elif options.command == "preflight":
             _preflight(options)
         elif options.command == "inspect":
@@ -76,6 +76,7 @@ def _preflight(options: argparse.Namespace) -> None:
 
 def _tasks_commands(tasks: argparse.ArgumentParser) -> None:
     actions = tasks.add_subparsers(dest="action", required=True)
+    actions.add_parser("sandbox", help="which isolation programs run under here; starts one to be sure")
     audit = actions.add_parser(
         "audit", help="grade gold answers and corrupted ones; exit code 1 where one is misjudged"
     )
@@ -83,6 +84,13 @@ def _tasks_commands(tasks: argparse.ArgumentParser) -> None:
     which.add_argument("--task", action="append", metavar="NAME", help="a task that needs no network, or a JSONL file")
     which.add_argument("--all-offline", action="store_true", help="every task that needs no network")
     audit.add_argument("--json", action="store_true", help="JSON lines; the last one is about all tasks")
+
+
+def _sandbox() -> int:
+    from trinity_jax.tasks.sandbox import report
+
+    print(report())
+    return 0
 
 
 def _audit(options: argparse.Namespace) -> int:

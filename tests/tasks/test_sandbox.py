@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.tasks import attacks
+from trinity_jax.cli import main
 from trinity_jax.errors import UserError
 from trinity_jax.tasks import inside, sandbox, watch
 from trinity_jax.tasks.sandbox import Isolation, Limits, Process, SandboxError, StoppedError
@@ -199,6 +200,14 @@ def test_without_bubblewrap_the_user_is_told(monkeypatch):
     monkeypatch.setenv("TRINITY_SANDBOX", "docker")
     with pytest.raises(UserError, match="bubblewrap or rlimits, got 'docker'"):
         sandbox.chosen()
+
+
+def test_command_tells_which_isolation_is_active(monkeypatch, capsys):
+    monkeypatch.setenv("TRINITY_SANDBOX", "rlimits")
+    assert main(["tasks", "sandbox"]) == 0
+    assert capsys.readouterr().out.startswith("sandbox: rlimits and system-call filter only")
+    monkeypatch.setenv("TRINITY_SANDBOX", "none")
+    assert main(["tasks", "sandbox"]) == 2
 
 
 def test_bubblewrap_that_cannot_start_is_told(monkeypatch, tmp_path):

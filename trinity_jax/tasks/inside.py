@@ -176,7 +176,8 @@ def _run_check(job, channel):
         if "raised" in answer:
             kind = getattr(__import__("builtins"), answer["raised"], None)
             known = isinstance(kind, type) and issubclass(kind, Exception)
-            raise (kind if known and kind is not UnicodeDecodeError else RuntimeError)(answer["text"])
+            make: Any = kind if known else RuntimeError
+            raise make(answer["text"])
         return decode(answer["value"])
 
     names = _load("tests", job["prefix"], job["program"])
