@@ -111,6 +111,9 @@ CHOICE = [
     (NUMBERS, "D", "<answer>-3</answer>", R),
     (NUMBERS, "A", "It equals 10 in the end.", W),
     (("C", "C++", "C#"), "B", "The answer is C++.", R),
+    (("q/L^2", "q/l^2"), "A", "<answer>q/l^2</answer>", W),
+    (("q/L^2", "q/l^2"), "A", "The answer is q/L^2.", R),
+    (("q/L^2", "q/l^2"), "B", "It is q/l^2.", R),
     (("C", "C++", "C#"), "A", "The answer is A.", R),
     (CITIES, "B", "The answer is A/B.", U),
 ]

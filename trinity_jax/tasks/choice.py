@@ -96,20 +96,25 @@ def _letters(options: Sequence[str]) -> str:
 
 
 @lru_cache(maxsize=1024)
-def _texts(options: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(map(_normalise, options))
+def _texts(options: tuple[str, ...]) -> tuple[tuple[str, ...], bool]:
+    """The options as replies are compared with them, and whether case counts: where they differ in nothing else."""
+    texts = tuple(map(_normalise, options))
+    if len(set(texts)) == len(texts):
+        return texts, False
+    return tuple(_normalise(option, True) for option in options), True
 
 
-def _normalise(text: str) -> str:
-    return " ".join(extract.plain(text).casefold().split()).strip(" .,:;!?\"'“”‘’()[]")
+def _normalise(text: str, keep_case: bool = False) -> str:
+    text = extract.plain(text)
+    return " ".join((text if keep_case else text.casefold()).split()).strip(" .,:;!?\"'“”‘’()[]")
 
 
 def _named(piece: str, options: Sequence[str]) -> str | None:
     """The option that a short piece begins with: a lone letter, a text, a letter and more, a text and more."""
     piece = extract.plain(piece)
     letters = _letters(options)
-    texts = _texts(tuple(options))
-    said = _normalise(piece)
+    texts, keep_case = _texts(tuple(options))
+    said = _normalise(piece, keep_case)
     lone = _LONE.fullmatch(piece)
     if lone and lone[1] in letters:
         return lone[1]
@@ -126,9 +131,9 @@ def _named(piece: str, options: Sequence[str]) -> str | None:
             return None
         text = texts[letters.index(letter[0])]
         plain_word = letter[0] in "AI" and rest[:1].isspace()
-        if not plain_word or _AFTER_A_OR_I.match(rest) or _begins(_normalise(rest), text):
+        if not plain_word or _AFTER_A_OR_I.match(rest) or _begins(_normalise(rest, keep_case), text):
             return letter[0]
-    said = _normalise(piece[start:])
+    said = _normalise(piece[start:], keep_case)
     begun = [index for index, text in enumerate(texts) if _begins(said, text)]
     longest = max(begun, key=lambda index: len(texts[index]), default=None)
     return None if longest is None else letters[longest]
@@ -177,10 +182,10 @@ def _unanchored(text: str, options: Sequence[str]) -> str | None:
 def _whole(row: str, options: Sequence[str]) -> str | None:
     """A reply of one line that is a letter or an option's text and nothing else."""
     match = _LONE.fullmatch(extract.plain(row))
-    texts = _texts(tuple(options))
+    texts, keep_case = _texts(tuple(options))
     if match:
         return match[1] if match[1] in _letters(options) else None
-    return _letters(options)[texts.index(said)] if texts.count(said := _normalise(row)) == 1 else None
+    return _letters(options)[texts.index(said)] if texts.count(said := _normalise(row, keep_case)) == 1 else None
 
 
 def _lettered(row: str, options: Sequence[str]) -> str | None:
@@ -190,7 +195,8 @@ def _lettered(row: str, options: Sequence[str]) -> str | None:
     if not match or match["letter"] not in letters:
         return None
     letter = match["letter"]
-    own_text = _begins(_normalise(match["text"]), _texts(tuple(options))[letters.index(letter)])
+    texts, keep_case = _texts(tuple(options))
+    own_text = _begins(_normalise(match["text"], keep_case), texts[letters.index(letter)])
     return letter if own_text or (match["mark"] != ":" and letter != "I") else None
 
 
@@ -198,8 +204,8 @@ def _mentioned(row: str, options: Sequence[str]) -> str | None:
     """The one option whose text stands in a line that denies nothing."""
     if _NEGATION.search(row):
         return None
-    said = " ".join(extract.plain(row).casefold().split())
-    texts = _texts(tuple(options))
+    texts, keep_case = _texts(tuple(options))
+    said = " ".join((extract.plain(row) if keep_case else extract.plain(row).casefold()).split())
     named = []
     for text in sorted(texts, key=len, reverse=True):
         whole = re.compile(rf"(?<![\w.+#/^-]){re.escape(text)}(?![\w+#%/^-]|[.,]\d)")
