@@ -7,7 +7,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Int
 
-CALL_ROWS, CALL_TOKENS = 128, 65_536
+CALL_ROWS, CALL_TOKENS = 128, 16_384
 """About how many rows, and of how many tokens in all, one call takes; more are more calls of the same program."""
 
 

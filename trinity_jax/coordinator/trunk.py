@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, Int
 
 from trinity_jax.config import EncoderSettings
 from trinity_jax.coordinator.devices import AXIS, SAME, SPREAD, Devices
-from trinity_jax.coordinator.groups import call_rows, calls, each, grouped
+from trinity_jax.coordinator.groups import call_rows, calls, grouped, put_rows
 from trinity_jax.encoder.decoder import Decoder, Rope, block_at, embed, rope
 from trinity_jax.encoder.text import bucket, pad
 from trinity_jax.errors import UserError
@@ -187,13 +187,25 @@ class WholeTrunk(Trunk):
         size = self._size(tokens.shape[1])
         table = rope(decoder.config, tokens.shape[1], slab.x.dtype)
 
+        def at_rows(
+            x: Float[Array, "C T D"], body: Callable[[Any], Array], source: Any = None
+        ) -> Float[Array, "C T D"]:
+            """Rows of ``x`` made from their own values or from ``source``, in place."""
+
+            def step(x: Array, start: Array, part: Any) -> Array:
+                part = jax.lax.dynamic_slice_in_dim(x, start, size) if source is None else part
+                return put_rows(x, start, jax.vmap(body)(part))
+
+            return grouped(tokens if source is None else source, counts[0], size, x, step)
+
         # Layers outside, rows inside: a layer's weights are taken out of the stack once for all rows.
         def layer(x: Float[Array, "C T D"], i: Int[Array, ""]) -> tuple[Float[Array, "C T D"], None]:
             block = block_at(decoder, i)
-            own = grouped(x, counts[0], size, x, each(lambda row: block(row, table)))
-            return own, None
+            return at_rows(x, lambda row: block(row, table)), None
 
-        x, _ = jax.lax.scan(layer, embed(decoder, tokens), jnp.arange(self._layers))
+        x = jnp.zeros((*tokens.shape, slab.x.shape[-1]), slab.x.dtype)
+        x = at_rows(x, lambda ids: embed(decoder, ids), tokens)
+        x, _ = jax.lax.scan(layer, x, jnp.arange(self._layers))
         x = x.reshape(*places.shape, *slab.x.shape[1:])
         if self._shares > 1:
             places, x = (jax.lax.all_gather(one, AXIS, tiled=True) for one in (places, x))
