@@ -63,7 +63,7 @@ _PLAIN_NAME = re.compile(rf"(?<![\\a-zA-Z])({_NAMES})(?![a-zA-Z])")
 _PLAIN_SQRT = re.compile(r"\\sqrt\s*\(((?:[^()]|\([^()]*\))*)\)")
 _COMMAND_LETTER = re.compile(r"\\(?:mathrm|text|mathit|mathbf)\s?\{\s?([eidxn])\s?\}")
 _WORD = re.compile(
-    r"(?<![\\a-zA-Z{])[A-Za-z][A-Za-z'’.-]{2,}(?![a-zA-Z}])|(?<![\\a-zA-Z{])(?:[ap]\.?m\b\.?|(?:no|or|to|of|is|in|at|on|by)(?![a-zA-Z]))",
+    r"(?<![\\a-zA-Z{])[A-Za-z]{3,}(?:['’.-][A-Za-z]+)*(?![a-zA-Z}])|(?<![\\a-zA-Z{])(?:[ap]\.?m\b\.?|(?:no|or|to|of|is|in|at|on|by)(?![a-zA-Z]))",
     re.IGNORECASE,
 )
 _EMPTY = re.compile(
@@ -177,6 +177,6 @@ def _wrap_words(text: str) -> str:
 
 def _wrap(match: re.Match[str]) -> str:
     word = match[0]
-    if re.fullmatch(_NAMES, word):
+    if re.fullmatch(rf"{_NAMES}|abc|xyz|pqr|uvw|rst", word):
         return word
     return r"\text{" + word + "}"
