@@ -185,7 +185,7 @@ class _Parser:
         for opening, closing in (("(", ")"), ("{", "}"), ("[", "]"), (r"\lfloor", r"\rfloor"), (r"\lceil", r"\rceil")):
             if token == opening:
                 value = self.bracket(opening, closing, depth)
-                return _rounded(value, token) if token.startswith("\\") else value
+                return _rounded(value, opening) if opening.startswith("\\") else value
         if token == "|":
             value = self.bracket("|", "|", depth)
             return abs(value) if isinstance(value, Fraction) else complex(abs(value))

@@ -107,8 +107,8 @@ def words(text: str) -> tuple[str, ...]:
     text = re.sub(r"\\text\{([^{}]*)\}", r"\1", normalise(text)) if len(text) < 500 else text
     text = unicodedata.normalize("NFKD", text).casefold()
     text = "".join(mark for mark in text if not unicodedata.combining(mark))
-    found = re.findall(r"[^\W_]+", text.replace("'s ", " "))
-    kept = [_SYNONYMS.get(word, word) for word in found if word not in _ARTICLES] or found
+    found: list[str] = re.findall(r"[^\W_]+", text.replace("'s ", " "))
+    kept: list[str] = [_SYNONYMS.get(word, word) for word in found if word not in _ARTICLES] or found
     return tuple(
         word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith("ss") else word for word in kept
     )

@@ -40,13 +40,13 @@ def same(gold: str, said: str) -> bool | None:
     from math_verify import LatexExtractionConfig, parse, verify
 
     try:
-        values = [
+        wanted, given = (
             parse(f"${text}$", [LatexExtractionConfig()], "no_fallback", parsing_timeout=None, raise_on_error=True)  # type: ignore[arg-type]
             for text in (gold, said)
-        ]
-        if not all(values):
+        )
+        if not wanted or not given:
             return None
-        return bool(verify(*values, timeout_seconds=None, raise_on_error=True))
+        return bool(verify(wanted, given, timeout_seconds=None, raise_on_error=True))
     except Exception:  # whatever sympy trips over is no verdict
         return None
 

@@ -56,7 +56,8 @@ class Worker:
         except OSError:
             self.kill()
             return None
-        return self._line(limit)
+        verdict = self._line(limit)
+        return verdict if isinstance(verdict, bool) else None
 
     @property
     def alive(self) -> bool:
