@@ -4,7 +4,7 @@ import asyncio
 import json
 import sqlite3
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 
@@ -66,7 +66,7 @@ def test_the_field_that_differs_is_told_and_the_others_are_the_same(journal, cap
     text = said(capsys, "explain", journal, "--call", replace(CALL, **changes).canonical())
     lines = {line.split()[0]: line for line in text.splitlines()[2:]}
     assert CALL.key() in text
-    assert set(lines) == set(vars(CALL))
+    assert set(lines) == {field.name for field in fields(CALL)}
     assert words in lines.pop(field)
     assert all(line.endswith("the same") for line in lines.values())
 

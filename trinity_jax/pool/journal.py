@@ -31,7 +31,7 @@ from trinity_jax.pool.records import (
     Totals,
     check,
 )
-from trinity_jax.pool.reply import Call, Reply, digest
+from trinity_jax.pool.reply import Call, Reply
 
 __all__ = ["DecisionKey", "DecisionRow", "Journal", "Totals"]
 
@@ -100,7 +100,7 @@ class Journal(Records):
     async def intent(self, call: Call, reserved: float = 0.0) -> None:
         """Note that a call is about to be sent and what it may cost at worst; on disk when this returns."""
         request = call.canonical()
-        key = digest(request)
+        key = call.key()
         row = (self._next_id, key, call.scope, _storable(request), reserved, time.time())
         self._open_ids[key] = self._next_id
         self._next_id += 1

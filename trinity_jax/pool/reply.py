@@ -2,8 +2,9 @@
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
+from functools import cached_property
 from typing import Protocol
 
 
@@ -74,11 +75,21 @@ class Call:
 
     def canonical(self) -> str:
         """JSON of every field, keys sorted, no spaces: equal calls give equal text."""
-        return json.dumps(vars(self), default=vars, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+        return self._canonical
 
     def key(self) -> str:
         """Hex SHA-256 of the canonical JSON."""
-        return digest(self.canonical())
+        return self._key
+
+    # Asked for by the pool, the journal and a simulated model: made once.
+    @cached_property
+    def _canonical(self) -> str:
+        named = {field.name: getattr(self, field.name) for field in fields(self)}
+        return json.dumps(named, default=vars, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+
+    @cached_property
+    def _key(self) -> str:
+        return digest(self._canonical)
 
 
 def digest(canonical: str) -> str:
