@@ -133,11 +133,11 @@ HOSTILE = [
 @pytest.mark.parametrize("piece", HOSTILE)
 def test_a_megabyte_takes_no_longer_than_a_megabyte(piece):
     reply = piece * (1_000_000 // len(piece))
-    started = time.perf_counter()
+    started = time.process_time()
     maths.find(reply)
     maths.same("42", reply[: latex.MOST_CHARS], lambda *_: None)
     maths.same("42", f"<answer>{reply}</answer>", lambda *_: None)
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5
 
 
 @pytest.mark.parametrize(
