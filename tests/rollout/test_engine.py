@@ -7,6 +7,7 @@ import pytest
 
 from trinity_jax.config import BudgetSettings, EpisodeSettings
 from trinity_jax.episode.episode import End, Role
+from trinity_jax.errors import UserError
 from trinity_jax.evaluation.deciders import FixedPolicy, RandomPolicy
 from trinity_jax.pool.journal import Journal
 from trinity_jax.pool.ledger import Ledger
@@ -142,3 +143,52 @@ def test_the_collector_runs_seldom_during_a_rollout_and_as_before_after_it(tmp_p
     assert min(during) > before
     assert min(during)[0] > 0  # never off
     assert gc.get_threshold() == before
+
+
+class Judged(Scripted):
+    """Two models in one: what it says as a judge is scripted too."""
+
+    def __init__(self, sayings):
+        super().__init__(worker="Lyon", verdicts=("ACCEPT",))
+        self.sayings = sayings
+
+    async def reply(self, call: Call) -> Reply:
+        if call.role != "judge":
+            return await super().reply(call)
+        self.calls.append(call)
+        said = self.sayings[sum(c.role == "judge" for c in self.calls) - 1]
+        return Reply(said, detail="scripted") if isinstance(said, Outcome) else Reply(Outcome.OK, said)
+
+
+def judged(tmp_path, sayings, judge: int | None = 0):
+    async def body():
+        journal, responder = Journal.open(tmp_path / "journal.sqlite"), Judged(sayings)
+        question = Question("open", "town", "Where does the Rhone meet the Saone?", "Lyons", "judge")
+        with journal:
+            async with Pool([responder], journal, Ledger(BudgetSettings()), [Seat("t", "m")], judge=judge) as pool:
+                results = await rollout(keys(3, 1), [question], FixedPolicy(0, 0), pool, SETTINGS, "run")
+                return results, [c for c in responder.calls if c.role == "judge"], journal.totals().calls, pool.counters
+
+    return asyncio.run(body())
+
+
+@pytest.mark.parametrize(
+    ("sayings", "reward", "grade"),
+    [
+        (("VERDICT: SAME", "VERDICT: SAME"), 1.0, Grade.RIGHT),
+        (("VERDICT: DIFFERENT", "VERDICT: DIFFERENT"), 0.0, Grade.WRONG),
+        (("VERDICT: SAME", "VERDICT: DIFFERENT"), 0.0, Grade.UNDECIDED),
+        (("VERDICT: SAME", Outcome.TIMEOUT), None, None),  # a judge that fails is not a wrong answer
+    ],
+)
+def test_a_judge_grades_in_both_orders_over_the_same_journal(tmp_path, sayings, reward, grade):
+    results, asked, journaled, counters = judged(tmp_path, sayings)
+    assert [(r.reward, r.grade) for r in results] == [(reward, grade)] * 3
+    assert len(asked) == 2  # of three candidates that answered alike
+    assert asked[0].messages != asked[1].messages
+    assert journaled == counters.made
+
+
+def test_a_question_for_a_judge_without_one_is_told(tmp_path):
+    with pytest.raises(UserError, match=r"question open: its answers need a judge: set pool.judge"):
+        judged(tmp_path, (), judge=None)

@@ -107,6 +107,9 @@ class PoolSettings(Group):
     unknown_price: Literal["refuse", "free"] = Field(
         default="refuse", description="what a model without a price is, unless its address is local (which is free)"
     )
+    judge: str | None = Field(
+        default=None, description="the model of this pool that grades what only a reader can (grader: judge)"
+    )
     wrong_concentration: Share = Field(
         default=0.5, description="simulated: 1 puts every wrong reply on one wrong answer, 0 spreads them evenly"
     )
@@ -136,6 +139,8 @@ class PoolSettings(Group):
         names = [model.name for model in have]
         if len(set(names)) != len(names):
             raise ValueError(f"pool model names must differ, got {names}")
+        if self.judge is not None and self.judge not in names:
+            raise ValueError(f"pool.judge: expected one of {', '.join(names)}, got {self.judge!r}")
         return self
 
     @property

@@ -72,6 +72,7 @@ class Pool:
         ledger: the caps.
         seats: address, sampling and price of each model, in the same order.
         session: the responders' HTTP session, if they share one; closed with the pool.
+        judge: number of the model that grades what only a reader can.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class Pool:
         ledger: Ledger,
         seats: Sequence[Seat],
         session: aiohttp.ClientSession | None = None,
+        judge: int | None = None,
     ):
         if len(responders) != len(seats):
             raise ValueError(f"expected one seat for each of {len(responders)} responders, got {len(seats)}")
@@ -88,6 +90,7 @@ class Pool:
         self.journal = journal
         self.ledger = ledger
         self.seats = tuple(seats)
+        self.judge = judge
         self.counters = Counters()
         self._session = session
         self._in_flight: dict[str, asyncio.Task[Reply]] = {}
@@ -191,15 +194,16 @@ async def build_pool(
             not known, a recorded journal that cannot be read.
     """
     before = journal.totals()
+    judge = None if settings.judge is None else settings.names.index(settings.judge)
     ledger = Ledger(budget, before.calls, before.cost, journal.tokens())
     if settings.kind == "simulated":
         seats = [Seat("simulated", model.name, price=model.price) for model in settings.simulated]
-        return Pool(simulated, journal, ledger, seats)
+        return Pool(simulated, journal, ledger, seats, judge=judge)
     if settings.kind == "recorded":
         # Nothing is billed, so nothing is set aside; what the replies once cost is counted.
         seats = [Seat("simulated", model.name) for model in settings.simulated]
         seats += [Seat(address(model), model.model, sampling_of(model)) for model in settings.models]
-        return Pool(recorded_models(settings), journal, ledger, seats)
+        return Pool(recorded_models(settings), journal, ledger, seats, judge=judge)
     models = priced(settings, budget)
     session = open_session()
     try:
@@ -210,7 +214,7 @@ async def build_pool(
         await session.close()
         raise
     seats = [Seat(address(m), m.model, sampling_of(m), m.price, m.attempts) for m in models]
-    return Pool(clients, journal, ledger, seats, session)
+    return Pool(clients, journal, ledger, seats, session, judge)
 
 
 def address(model: ModelSettings) -> str:

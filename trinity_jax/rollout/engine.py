@@ -18,10 +18,12 @@ from trinity_jax.episode.episode import (
     start,
     step,
 )
+from trinity_jax.errors import UserError
 from trinity_jax.pool.pool import Pool
 from trinity_jax.pool.reply import Message, Reply
 from trinity_jax.rollout.decide import Decider, Decision, EpisodeKey
 from trinity_jax.tasks import grade
+from trinity_jax.tasks.judge import judge
 from trinity_jax.tasks.question import Grade, Question
 
 _THRESHOLDS = (100_000, 50, 100)
@@ -108,15 +110,41 @@ async def play(
         made_before[call] += 1
         replies.append(reply)
         state = step(state, decision.model, role, reply.text if reply.outcome.gradable else None, settings)
-    # Some graders run programs or algebra: the other episodes go on meanwhile.
-    reward, grade = await asyncio.to_thread(_reward, question, state, settings)
+    reward, grade = await _reward(key, question, pool, state, settings, scope)
     return EpisodeResult(key, reward, grade, state, tuple(decisions), tuple(replies))
 
 
-def _reward(question: Question, state: EpisodeState, settings: EpisodeSettings) -> tuple[float | None, Grade | None]:
+async def _reward(
+    key: EpisodeKey, question: Question, pool: Pool, state: EpisodeState, settings: EpisodeSettings, scope: str
+) -> tuple[float | None, Grade | None]:
     if state.end is End.FAILED:
         return None, None
     if state.response is None:
         return 0.0, Grade.UNDECIDED
-    graded = grade(question, state.response, settings.strict_answer_tag)
+    if question.grader == "judge":
+        graded = await _judged(key, question, pool, state.response, scope)
+        return (None if graded is None else float(graded is Grade.RIGHT)), graded
+    # Some graders run programs or algebra: the other episodes go on meanwhile.
+    graded = await asyncio.to_thread(grade, question, state.response, settings.strict_answer_tag)
     return float(graded is Grade.RIGHT), graded
+
+
+async def _judged(key: EpisodeKey, question: Question, pool: Pool, response: str, scope: str) -> Grade | None:
+    """By the pool's judge, over the same journal and ledger; None where a call of it failed.
+
+    Raises:
+        UserError: the pool has no judge.
+    """
+    judge_model = pool.judge
+    if judge_model is None:
+        raise UserError(f"question {question.id}: its answers need a judge: set pool.judge to a model of the pool")
+    failed = False
+
+    async def ask(prompt: str, order: int) -> str | None:
+        nonlocal failed
+        reply = await pool.call(judge_model, "judge", (Message("user", prompt),), scope=scope, repeat=key.repeat)
+        failed |= not reply.outcome.gradable
+        return reply.text if reply.outcome.gradable else None
+
+    graded = await judge(question, response, ask)
+    return None if failed else graded
