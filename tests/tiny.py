@@ -59,7 +59,7 @@ def tiny_run(folder: Path, **changes) -> dict:
     settings = {
         "kind": "train",
         "seed": 7,
-        "encoder": {"source": str(folder), "buckets": [512, 1024]},
+        "encoder": {"source": str(folder), "buckets": [512, 1024], "cache_mb": 8},
         "svf": {"preset": "layer", "scale": 0.03},
         "readout": {"kind": "whitened", "k": 4},
         "episode": {"max_calls": 3},

@@ -115,8 +115,8 @@ def test_a_run_replayed_from_its_journal_is_the_same_run(tmp_path):
     first = run("first", settings)
     replay = {"kind": "recorded", "journal": str(tmp_path / "first" / "journal.sqlite")}
     second = run("second", settings | {"pool": settings["pool"] | replay})
-    vectors = [load_coordinator(tmp_path / name / "coordinator").vector for name in ("first", "second")]
-    assert np.array_equal(*vectors)
+    one, other = (load_coordinator(tmp_path / name / "coordinator").vector for name in ("first", "second"))
+    assert np.array_equal(one, other)
     timing = {"seconds", "compilations"}
     assert {k: v for k, v in first.items() if k not in timing} == {k: v for k, v in second.items() if k not in timing}
     assert second["calls"] > 0

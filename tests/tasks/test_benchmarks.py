@@ -41,7 +41,7 @@ ROWS = {
         "task_id": f"BigCodeBench/{i}", "instruct_prompt": f"Return {i}.", "code_prompt": "def task_func():\n",
         "canonical_solution": f"    return {i}\n", "test": "class TestCases: ...", "entry_point": "task_func",
     },
-    "mt_bench": lambda i: {"prompt_id": i, "category": "c", "prompt": [f"Write {i}.", "Again."], "reference": []},
+    "mt_bench": lambda i: {"prompt_id": i, "category": "c", "prompt": [f"Write {i}.", "Again."], "reference": ["x"]},
 }  # fmt: skip
 USABLE = [name for name in ROWS if name != "mt_bench"]
 
@@ -204,6 +204,15 @@ BAD = [
     ("bigcodebench", lambda row: row.pop("test"), "column 'test' is missing"),
     ("mt_bench", lambda row: row.update(prompt=[]), "column 'prompt' holds no turn"),
 ]
+
+
+def test_open_questions_without_a_reference_are_left_out_and_counted(small, tmp_path):
+    rows = [ROWS["mt_bench"](i) for i in range(8)]
+    rows[3]["reference"] = []
+    write(tmp_path / "mt_bench.jsonl", rows)
+    loaded = fetch("mt_bench", tmp_path)
+    assert len(loaded.questions) == 7
+    assert dict(loaded.left_out) == {"there is no reference answer to judge by": 1}
 
 
 @pytest.mark.parametrize("name, spoil, message", BAD)

@@ -125,7 +125,8 @@ def test_any_text_is_graded_without_raising(reply):
 
 
 HOSTILE = [
-    "$", "$$", "\\boxed{", "\\boxed{1}", "{", "\\frac{1}{", "answer is ", "$1$ and ", "(", "1,", "\\text{", "\\text{a} ", "a ",
+    "$", "$$", "\\boxed{", "\\boxed{1}", "{", "\\frac{1}{", "answer is ", "$1$ and ", "(", "1,", "\\text{",
+    "\\text{a} ", "a ",
     "^{", "1^", "=", "= 1", "\\\\", "\\[", "\\(", " ", "\n", "**", "sq. ", "x = 1, ",
 ]  # fmt: skip
 

@@ -40,5 +40,5 @@ def test_money_and_tokens(tmp_path):
         again = run(folder, settings, resume=True)
         assert again["calls"] == whole["calls"]
         assert spent(folder)[:2] == spent(tmp_path / "whole")[:2]
-        vectors = [load_coordinator(f / "coordinator").vector for f in (folder, tmp_path / "whole")]
-        assert np.array_equal(*vectors)
+        one, other = (load_coordinator(f / "coordinator").vector for f in (folder, tmp_path / "whole"))
+        assert np.array_equal(one, other)

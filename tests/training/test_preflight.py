@@ -40,7 +40,8 @@ def test_a_run_takes_over_what_preflight_paid_and_is_the_same_run(encoder, tmp_p
     found = json.loads((folder / "preflight.json").read_text())
     assert found["calls"] == 2 * (6 + 2)
     flown, plain = run(folder, quick(encoder)), run(tmp_path / "plain", quick(encoder))
-    assert np.array_equal(*(load_coordinator(f / "coordinator").vector for f in (folder, tmp_path / "plain")))
+    one, other = (load_coordinator(f / "coordinator").vector for f in (folder, tmp_path / "plain"))
+    assert np.array_equal(one, other)
     assert plain["calls"] <= flown["calls"] < plain["calls"] + found["calls"]
     assert flown["calls_without_sharing"] == plain["calls_without_sharing"] + found["calls"]
     assert flown["calls_made_share"] == flown["calls"] / flown["calls_without_sharing"]

@@ -125,9 +125,9 @@ class Trunk(ABC):
     @property
     def slab(self) -> Slab:
         """The device arrays; allocated at first use."""
-        if self._slab is None:
-            self._slab = self._empty()
-        return self._slab
+        slab = self._slab or self._empty()
+        self._slab = slab
+        return slab
 
     def places(self, tokens: Sequence[Tokens]) -> list[Int[np.ndarray, " k"]]:
         """Where the pages of each transcript lie, up to its bucket; a place beyond the slab stands for zeros.

@@ -4,8 +4,8 @@
 settled repeats itself more, hence shares more and makes fewer.
 """
 
+import itertools
 import math
-from collections import Counter
 from typing import NamedTuple
 
 from trinity_jax.config import Settings, Sharing
@@ -70,7 +70,7 @@ def reach(calls: int, accept: float, verifier_needs_response: bool) -> list[floa
     reached: list[float] = []
     states = {(False, False): 1.0}  # (is there a response, is a Worker forced)
     for _ in range(calls):
-        made, after = 0.0, Counter[tuple[bool, bool]]()
+        made, after = 0.0, dict.fromkeys(itertools.product((False, True), repeat=2), 0.0)
         for (responded, forced), mass in states.items():
             verifies = responded or not verifier_needs_response
             share = mass if forced else mass / (3 if verifies else 2)

@@ -142,7 +142,7 @@ class Records:
 
     def _reply(self, query: str, key: str) -> Reply | None:
         for row in self.query(query, (key,)):
-            fields = dict(zip(REPLY_COLUMNS, row, strict=True))
+            fields: dict[str, Any] = dict(zip(REPLY_COLUMNS, row, strict=True))
             self.demand(_reply_fault(fields), f"call {key[:12]}")
             return Reply(Outcome(row[0]), *row[1:])
         return None
