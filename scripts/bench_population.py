@@ -368,7 +368,8 @@ class TorchSide(Work):
         model.load_state_dict(state, assign=True)
         # Tables of angles are no parameters: made anew, off the meta device.
         model.rotary_emb = type(model.rotary_emb)(config=model.config)
-        self.model = model.to(self.device, getattr(torch, options.dtype))
+        self.model: Any = model
+        self.model.to(self.device, getattr(torch, options.dtype))
         block = self.model.layers[ADAPTED]
         self.targets = {name: block.get_submodule(path) for name, path in MATRICES.items()}
         self.kernels = {name: module.weight.data for name, module in self.targets.items()}

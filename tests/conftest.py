@@ -1,6 +1,9 @@
 """Settings that every test shares: CPU, no hub, Flax modules as plain pytrees."""
 
+import atexit
 import os
+import shutil
+import tempfile
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("NNX_GRAPH_MODE", "false")
@@ -8,3 +11,7 @@ os.environ.setdefault("NNX_GRAPH_UPDATES", "false")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 # Nearly all of the suite's time is compilation of small programs that run once: a third less without LLVM's best.
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "true")
+# Processes that tests start share what they compile, and leave the user's cache folder alone.
+if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="trinity-jax-tests-")
+    atexit.register(shutil.rmtree, os.environ["JAX_COMPILATION_CACHE_DIR"], ignore_errors=True)

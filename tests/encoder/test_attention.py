@@ -11,9 +11,10 @@ from trinity_jax.encoder import attention
 from trinity_jax.encoder.attention import attend, causal, choose, chunk
 
 
-def heads(T, dtype=jnp.float32):
+def heads(T, dtype=jnp.float32) -> tuple[jax.Array, jax.Array, jax.Array]:
     keys = jax.random.split(jax.random.key(0), 3)
-    return tuple(jax.random.normal(k, (T, n, 8), dtype) for k, n in zip(keys, (4, 2, 2), strict=True))
+    q, k, v = (jax.random.normal(key, (T, n, 8), dtype) for key, n in zip(keys, (4, 2, 2), strict=True))
+    return q, k, v
 
 
 def reference(q, k, v):

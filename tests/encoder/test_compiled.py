@@ -25,7 +25,8 @@ print(compiled())
 
 def start(cache: Path, **environment: str) -> list[int]:
     command = [sys.executable, "-c", SCRIPT]
-    given = os.environ | {"TRINITY_CACHE": str(cache)} | environment
+    theirs = {name: value for name, value in os.environ.items() if not name.startswith("JAX_COMPILATION_CACHE")}
+    given = theirs | {"TRINITY_CACHE": str(cache)} | environment
     done = subprocess.run(command, env=given, capture_output=True, text=True, cwd=Path(__file__).parents[2])
     assert done.returncode == 0, done.stderr
     return [int(line) for line in done.stdout.split()]

@@ -123,7 +123,7 @@ def test_killed_and_resumed_is_the_same_run(endpoint, tmp_path):
     whole = endpoint.requests
     vector = load_coordinator(tmp_path / "whole" / "coordinator").vector
 
-    # In the warm-up, twice inside generations, in the final evaluation, and by the clock wherever that may be.
+    # Before the run begins or in the warm-up, twice in generations, in the final evaluation, and by the clock anywhere.
     kills = 0
     resume: list[str] = []
     base = endpoint.requests

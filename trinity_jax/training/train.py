@@ -63,6 +63,8 @@ def train(
     console = console if hosts.first else Console(quiet=True)
     folder = RunFolder(run_dir)
     # Checked first and again below: the model takes seconds to load, and bad input must not leave a run folder behind.
+    # A run that was stopped in its preflight has paid, but not begun.
+    resume = resume and not (hosts.processes == 1 and folder.journal.exists() and not folder.config.exists())
     if hosts.first:
         folder = RunFolder.resume(run_dir, settings) if resume else RunFolder.checked(run_dir)
     model = build_model(settings)
