@@ -13,6 +13,7 @@ from trinity_jax.pool.journal import Journal
 from trinity_jax.pool.ledger import Ledger
 from trinity_jax.pool.pool import Pool, Seat
 from trinity_jax.pool.reply import Call, Outcome, Reply
+from trinity_jax.rollout import engine
 from trinity_jax.rollout.decide import Decision, EpisodeKey
 from trinity_jax.rollout.engine import rollout
 from trinity_jax.tasks.question import Grade, Question
@@ -142,6 +143,17 @@ def test_the_collector_runs_seldom_during_a_rollout_and_as_before_after_it(tmp_p
     play(tmp_path, [Scripted()], Watching(0, 0), keys(1, 1))
     assert min(during) > before
     assert min(during)[0] > 0  # never off
+    assert gc.get_threshold() == before
+
+
+def test_rollouts_that_overlap_leave_the_collector_as_it_was():
+    before = gc.get_threshold()
+    first, second = engine._seldom_collected(), engine._seldom_collected()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert gc.get_threshold() > before
+    second.__exit__(None, None, None)
     assert gc.get_threshold() == before
 
 

@@ -27,6 +27,8 @@ from trinity_jax.tasks.judge import judge
 from trinity_jax.tasks.question import Grade, Question
 
 _THRESHOLDS = (100_000, 50, 100)
+_usual: list[int] = []
+_rollouts: list[None] = []
 
 
 @dataclass(frozen=True)
@@ -79,12 +81,17 @@ def _seldom_collected() -> Iterator[None]:
 
     Never off: a traceback holds its frames in cycles, and a failed call leaves one.
     """
-    before = gc.get_threshold()
-    gc.set_threshold(*_THRESHOLDS)
+    if not _rollouts:
+        _usual[:] = gc.get_threshold()
+        gc.set_threshold(*_THRESHOLDS)
+    _rollouts.append(None)
     try:
         yield
     finally:
-        gc.set_threshold(*before)
+        # Rollouts may overlap: the last one puts things back.
+        _rollouts.pop()
+        if not _rollouts:
+            gc.set_threshold(*_usual)
 
 
 async def play(
