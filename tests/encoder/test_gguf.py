@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from trinity_jax.encoder.checkpoint import from_tensors, tensor_shapes
@@ -193,6 +193,7 @@ def test_a_file_cut_anywhere_is_refused(whole_file, tmp_path, share):
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@example(where=754, byte=0)  # a dimension of 0
 @given(where=st.integers(0, 1500), byte=st.integers(0, 255))
 def test_a_broken_header_never_gets_past_us(whole_file, tmp_path, where, byte):
     broken = bytearray(whole_file)

@@ -173,6 +173,8 @@ def hf_tensors(file: GgufFile, config: DecoderConfig) -> Callable[[str], np.ndar
         if tensors:
             some = ", ".join(sorted(tensors)[:5]) + (", ..." if len(tensors) > 5 else "")
             raise UserError(f"{file.path}: {len(tensors)} {problem} tensors for this architecture: {some}")
+    if hollow := sorted(name for name in have if 0 in tuple(file.tensors[name].shape)):
+        raise UserError(f"{file.path}: the tensor {hollow[0]} is empty; the file is damaged")
     permuted = file.metadata["general.architecture"] == "llama"
 
     def get(target: str) -> np.ndarray:
