@@ -1,6 +1,8 @@
 """A tiny coordinator model for tests of whole runs: a random Qwen3 of a few kilobytes with a byte-level tokenizer."""
 
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +10,7 @@ from safetensors.numpy import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
+from trinity_jax.coordinator.export import load_coordinator
 from trinity_jax.encoder.checkpoint import tensor_shapes
 from trinity_jax.encoder.decoder import DecoderConfig
 
@@ -86,3 +89,14 @@ def tiny_run(folder: Path, **changes) -> dict:
         else:
             settings[group] = value
     return settings
+
+
+def vector(folder: Path) -> np.ndarray:
+    """What a run has learned."""
+    return load_coordinator(folder / "coordinator").vector
+
+
+def paid(folder: Path) -> tuple[int, int]:
+    """Calls in a run's journal, and how many of them differ."""
+    with closing(sqlite3.connect(folder / "journal.sqlite")) as connection:
+        return connection.execute("SELECT COUNT(*), COUNT(DISTINCT key) FROM calls").fetchone()

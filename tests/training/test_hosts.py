@@ -19,9 +19,8 @@ import yaml
 from pydantic import ValidationError
 
 from scripts.bench_hosts import free_ports, metrics
-from tests.tiny import make_encoder, tiny_run
+from tests.tiny import make_encoder, paid, tiny_run, vector
 from trinity_jax.config import BudgetSettings, HostsSettings
-from trinity_jax.coordinator.export import load_coordinator
 from trinity_jax.pool.journal import DecisionRow, Journal
 from trinity_jax.pool.ledger import Ledger
 from trinity_jax.pool.reply import Call, Message, Outcome, Reply, Sampling
@@ -51,15 +50,6 @@ def start(config, folder, processes, timeout=60.0, only=None, more=()):
 def finish(running):
     said = [process.communicate(timeout=100)[0] for process in running]
     return [process.returncode for process in running], said
-
-
-def vector(folder):
-    return load_coordinator(folder / "coordinator").vector
-
-
-def paid(folder):
-    with closing(sqlite3.connect(folder / "journal.sqlite")) as connection:
-        return connection.execute("SELECT COUNT(*), COUNT(DISTINCT key) FROM calls").fetchone()
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from rich.console import Console
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
-from tests.tiny import make_encoder, tiny_run
+from tests.tiny import make_encoder, paid, tiny_run, vector
 from trinity_jax import cli, config
 from trinity_jax.coordinator.export import load_coordinator
 from trinity_jax.errors import UserError
@@ -27,15 +27,6 @@ def encoder(tmp_path_factory):
 
 def run(folder, settings, resume=False):
     return train(config.parse(settings, "test"), folder, resume=resume, console=Console(quiet=True))
-
-
-def vector(folder):
-    return load_coordinator(folder / "coordinator").vector
-
-
-def paid(folder):
-    with closing(sqlite3.connect(folder / "journal.sqlite")) as connection:
-        return connection.execute("SELECT COUNT(*), COUNT(DISTINCT key) FROM calls").fetchone()
 
 
 @pytest.fixture(scope="module")

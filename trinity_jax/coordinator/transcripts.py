@@ -92,7 +92,7 @@ class TranscriptEncoder:
         self._deltas = self._devices.put(jnp.zeros((population + 1, self.adaptation.size), jnp.float32))
         self._written = self._to_write_out(decoder.config, tokens)
         self._write = jax.jit(self._write_program)
-        self._kernels = self._devices.put(self._write(self._parts, self._factors, self._deltas))
+        self._kernels = self._written_out()
         takes = (SAME, SAME, SAME, SAME, SAME, SPREAD, SPREAD)
         self._tip = self._devices.jit(self._counted(self._tip_program), takes, SPREAD)
 
@@ -107,7 +107,7 @@ class TranscriptEncoder:
             table = np.zeros(self._deltas.shape, np.float32)
             table[: len(deltas)] = deltas
             self._deltas = self._devices.put(jnp.asarray(table))
-            self._kernels = self._devices.put(self._write(self._parts, self._factors, self._deltas))
+            self._kernels = self._written_out()
             self._states.clear()
 
     def states(self, tokens: Sequence[Tokens]) -> Float[np.ndarray, "B D"]:
@@ -180,6 +180,12 @@ class TranscriptEncoder:
             _log.info("svf: %d matrices of %d candidates %s", len(names), self.population, form)
         return names if fits else ()
 
+    def _written_out(self) -> dict[str, Float[Array, "P+1 r m"]]:
+        """The scaled kernels of every candidate that are written out; nothing runs where there are none."""
+        if not self._written:
+            return {}
+        return self._devices.put(self._write(self._parts, self._factors, self._deltas))
+
     def _write_program(
         self, parts: Parts, factors: dict[str, svf.Factors], deltas: Float[Array, "P+1 S"]
     ) -> dict[str, Float[Array, "P+1 r m"]]:
@@ -192,7 +198,7 @@ class TranscriptEncoder:
                 kernels[name] = svf.scaled(kernel, factors[name], scales[name])
             return kernels
 
-        return jax.lax.map(one, deltas) if self._written else {}
+        return jax.lax.map(one, deltas)
 
     def _rows_per_step(self, T: int) -> int:
         config, itemsize = self._parts.decoder.config, self._parts.decoder.embed[...].dtype.itemsize
