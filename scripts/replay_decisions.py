@@ -21,19 +21,13 @@ import sys
 from pathlib import Path
 from typing import Literal
 
-import jax.numpy as jnp
 from pydantic import Field, ValidationError
 
 from trinity_jax.config import Group
-from trinity_jax.coordinator.export import UNKNOWN, Coordinator, load_coordinator
-from trinity_jax.coordinator.heads import Factors
-from trinity_jax.coordinator.population import Choice, PopulationEncoder, Row
-from trinity_jax.coordinator.transcripts import TranscriptEncoder
-from trinity_jax.encoder import svf
-from trinity_jax.encoder.checkpoint import load_checkpoint
-from trinity_jax.encoder.decoder import cut
-from trinity_jax.encoder.text import Router, encode
-from trinity_jax.encoder.tokenizer import Tokenizer, load_tokenizer
+from trinity_jax.coordinator.export import Coordinator, load_coordinator
+from trinity_jax.coordinator.population import Choice, Row
+from trinity_jax.coordinator.ready import make_ready
+from trinity_jax.encoder.text import TextTokenizer, encode
 from trinity_jax.errors import UserError
 
 ROLES = ("worker", "thinker", "verifier")
@@ -108,43 +102,25 @@ def replay(
     Raises:
         UserError: encoder weights that are missing or do not belong to the coordinator, a conversation too long.
     """
-    described = coordinator.description
-    settings = described.encoder.model_copy(update={"source": source, "revision": None} if source else {})
-    decoder, digest = load_checkpoint(settings.source, dtype=jnp.dtype(settings.dtype), revision=settings.revision)
-    if described.checkpoint not in (digest, UNKNOWN):
-        raise UserError(f"{settings.source}: expected the weights {described.checkpoint}, got {digest}")
-    decoder = decoder if settings.layers is None else cut(decoder, settings.layers)
-    sizes = {name: svf.rank(name, decoder.config) for name in svf.targets(described.svf, decoder.config)}
-    weights = coordinator.weights
-    width = (weights.u if isinstance(weights, Factors) else weights).shape[1]
-    expected = {block.name: block.size for block in coordinator.layout.svf}
-    if sizes != expected or width != decoder.config.hidden_size:
-        raise UserError(
-            f"{settings.source}: the coordinator scales {expected} and reads {width} numbers, this encoder has {sizes} "
-            f"and {decoder.config.hidden_size}"
-        )
-    tokenizer = load_tokenizer(settings.source, settings.revision)
-    router = Router(tokenizer, settings, len(described.pool))
+    ready = make_ready(coordinator, source)
+    settings, router = coordinator.description.encoder, ready.router
     rows = []
     for i, conversation in enumerate(conversations):
         ids = (
             router.ids(conversation)
             if isinstance(conversation, str)
-            else word_for_word(tokenizer, conversation, settings.input_format)
+            else word_for_word(router.tokenizer, conversation, settings.input_format)
         )
         if not -settings.read_position <= len(ids) <= settings.buckets[-1]:
             raise UserError(
                 f"cases.{i}: expected {-settings.read_position} to {settings.buckets[-1]} tokens, got {len(ids)}"
             )
         rows.append(Row(0, ids, (0, 0, i, 0, 0)))
-    encoder = TranscriptEncoder(decoder, described.svf, settings, 1)
-    population = PopulationEncoder(encoder, coordinator.layout, coordinator.head, coordinator.readout, 0)
-    population.load(coordinator.vector)
-    return population.decide(rows, "argmax")
+    return ready.population.decide(rows, "argmax")
 
 
 def word_for_word(
-    tokenizer: Tokenizer, messages: tuple[Message, ...], input_format: Literal["chat", "plain"]
+    tokenizer: TextTokenizer, messages: tuple[Message, ...], input_format: Literal["chat", "plain"]
 ) -> tuple[int, ...]:
     """Token ids of messages with nothing added but the format."""
     return encode(tokenizer, [message.model_dump() for message in messages], input_format)

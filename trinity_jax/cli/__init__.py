@@ -1,7 +1,7 @@
 """``python -m trinity_jax``: look before a run, and at what one has left behind; use what it has trained.
 
-One file a command: ``add`` says what it takes, ``run`` does it. Both import what they need when they are called, so that
-``--help`` waits for nothing.
+One file a command: ``add`` says what it takes, ``run`` does it. Both import what they need when they are called, so
+that ``--help`` waits for nothing.
 """
 
 import argparse

@@ -25,20 +25,25 @@ def decision_key(root: PRNGKeyArray, generation, candidate, question, repeat, tu
 
 
 def choose(
-    logits: Float[Array, " L+3"], key: PRNGKeyArray, sample: Bool[Array, ""] | bool, role_mask: Bool[Array, " 3"]
+    logits: Float[Array, " L+3"],
+    key: PRNGKeyArray,
+    sample: Bool[Array, ""] | bool,
+    role_mask: Bool[Array, " 3"],
+    model_mask: Bool[Array, " L"] | bool = True,
 ) -> Chosen:
     """Choose a model by the first L logits and, independently, a role by the last three.
 
-    Sampling is by Gumbel noise, so under one key candidates with nearly equal logits mostly agree. A masked role
-    (``role_mask`` False) has probability exactly zero.
+    Sampling is by Gumbel noise, so under one key candidates with nearly equal logits mostly agree. A masked role or
+    model (mask False) has probability exactly zero; the others keep their ratios.
 
     Args:
         logits: L model logits, then Worker, Thinker, Verifier.
         key: from `decision_key`.
         sample: True draws from the softmax, False takes the largest logit (the first of equals).
         role_mask: roles that may be chosen; at least one.
+        model_mask: models that may be chosen; at least one.
     """
-    models = logits[:-3]
+    models = jnp.where(model_mask, logits[:-3], -jnp.inf)
     roles = jnp.where(role_mask, logits[-3:], -jnp.inf)
     model_key, role_key = jax.random.split(key)
 

@@ -30,12 +30,14 @@ class Row(NamedTuple):
         tokens: what the coordinator reads.
         key: generation, candidate (0 under common random numbers), question, repeat, turn.
         roles: which of Worker, Thinker, Verifier may be chosen.
+        models: which models may be chosen, [L]; None for all.
     """
 
     candidate: int
     tokens: Tokens
     key: tuple[int, int, int, int, int]
     roles: tuple[bool, bool, bool] = (True, True, True)
+    models: tuple[bool, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -131,8 +133,15 @@ class PopulationEncoder:
         states = self.encoder.encode([(row.candidate, row.tokens) for row in rows])
         choices: list[Choice] = []
         step = CALL_ROWS
+        everyone = (True,) * (self.head.outputs - 3)
         wanted = [
-            (h, np.int32(row.candidate), np.asarray(row.key, np.uint32), np.asarray(row.roles))
+            (
+                h,
+                np.int32(row.candidate),
+                np.asarray(row.key, np.uint32),
+                np.asarray(row.roles),
+                np.asarray(row.models or everyone),
+            )
             for h, row in zip(states, rows, strict=True)
         ]
         for call in calls(wanted, wanted[0], step) if wanted else ():
@@ -149,15 +158,15 @@ class PopulationEncoder:
         self._traces += 1
 
         def one(row: Any) -> Chosen:
-            h, candidate, key, roles = row
+            h, candidate, key, roles, models = row
             logits = respond(jax.tree.map(lambda leaf: leaf[candidate], weights), coordinates(readout, h))
-            return choose(logits + bias[candidate], decision_key(root, *key), sample, roles)
+            return choose(logits + bias[candidate], decision_key(root, *key), sample, roles, models)
 
-        capacity, models = len(wanted[1]), self.head.outputs - 3
+        capacity, L = len(wanted[1]), self.head.outputs - 3
         into = Chosen(
             jnp.zeros(capacity, jnp.int32),
             jnp.zeros(capacity, jnp.int32),
-            jnp.zeros((capacity, models), jnp.float32),
+            jnp.zeros((capacity, L), jnp.float32),
             jnp.zeros((capacity, 3), jnp.float32),
         )
         return grouped(wanted, counts[0], _TOGETHER, into, each(one))

@@ -48,7 +48,7 @@ class Router:
             UserError: no room for any user text in the largest bucket, a read position before the first token, or a
                 chat template that is missing or rejects a system message.
         """
-        self._tokenizer = tokenizer
+        self.tokenizer = tokenizer
         self._input_format: Literal["chat", "plain"] = settings.input_format
         self._instruction = _INSTRUCTION.format(n=pool_size)
         self._longest = settings.buckets[-1]
@@ -79,7 +79,7 @@ class Router:
 
     def _encode(self, view: str) -> tuple[int, ...]:
         messages = [{"role": "system", "content": self._instruction}, {"role": "user", "content": view}]
-        return encode(self._tokenizer, messages, self._input_format)
+        return encode(self.tokenizer, messages, self._input_format)
 
 
 def encode(
