@@ -24,6 +24,7 @@ STANDS_ON = {
     "training": BASE
     | {"encoder", "coordinator", "episode", "pool", "tasks", "rollout", "learning", "evaluation", "report"},
     "report": {"errors"},
+    "serving": BASE | {"encoder", "coordinator", "episode", "pool", "rollout", "report"},
 }
 TOP = {"cli", "__init__", "__main__"}
 

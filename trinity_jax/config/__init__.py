@@ -22,7 +22,7 @@ from trinity_jax.config.pool import (
     PriceSettings,
     SimulatedModelSettings,
 )
-from trinity_jax.config.run import PreflightSettings, Settings
+from trinity_jax.config.run import PoolFile, PreflightSettings, Settings
 from trinity_jax.config.tasks import BenchmarkTask, EpisodeSettings, EvaluationSettings, GeneratedTask, TaskSettings
 
 __all__ = [
@@ -42,6 +42,7 @@ __all__ = [
     "LearningSettings",
     "ModelSettings",
     "PolicySettings",
+    "PoolFile",
     "PoolSettings",
     "Positive",
     "PreflightSettings",

@@ -21,6 +21,13 @@ class PreflightSettings(Group):
     questions: Count = Field(default=8, description="of validation, for each model once")
 
 
+class PoolFile(Group):
+    """A pool on its own, for a trained coordinator: the groups ``pool`` and ``budget`` of a run's file."""
+
+    pool: PoolSettings
+    budget: BudgetSettings = BudgetSettings()
+
+
 class Settings(Group):
     """Everything a run depends on."""
 

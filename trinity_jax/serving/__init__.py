@@ -1,0 +1,1 @@
+"""A trained coordinator in use."""
