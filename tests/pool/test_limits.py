@@ -81,6 +81,18 @@ def test_one_burst_cuts_once():
     assert asyncio.run(go()) == 32
 
 
+def test_a_disturbance_is_got_over_in_few_calls():
+    gate = Gate(512)
+    use(gate, 2000, lambda working: False, 0.001)
+    # The endpoint refuses everything for a while.
+    count = iter(range(10**6))
+    use(gate, 300, lambda working: next(count) < 1500, 0.001)
+    assert gate.limit < 512 / 8
+    # By a thirty-second an answer, as after a cut of its own making, it would take fifteen thousand.
+    use(gate, 3000, lambda working: False, 0.001)
+    assert gate.limit > 512 * 3 / 4
+
+
 def test_callers_enter_in_order_and_one_that_is_cancelled_gives_its_place_on():
     async def go():
         gate, order = Gate(1), []

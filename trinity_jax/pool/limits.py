@@ -18,6 +18,7 @@ _START = 64
 _ROUND = 32
 _TOLERATED = 1 / 8
 _LARGEST_CUT = 0.5
+_REGAINED = 1 / 8
 _BURST_SECONDS = 5.0
 _RETRY_SHARE = 0.5
 _RETRY_ALLOWANCE = 256.0
@@ -35,7 +36,11 @@ class Gate:
     """How many calls may be in flight: grows while things go well, shrinks on push-back (AIMD), never stops.
 
     The limit starts at ``min(64, ceiling)``. While calls wait for it, each answer raises it by three until the first
-    cut, later by a thirty-second. A round is as many answers as the limit, at least 32. Push-back from more than an
+    cut. Later a round of answers wins back an eighth of what lies between the limit and its peak, where it stood before
+    the cut, and each answer adds a thirty-second: a disturbance that cut several times in a row is got over in some
+    rounds, not in thousands of calls. A peak that was too high comes down at each cut, by half of what it was too high
+    times the share of answers that were good: where all are refused nothing is learned of what the endpoint takes in
+    better times (after TCP's CUBIC). A round is as many answers as the limit, at least 32. Push-back from more than an
     eighth of a round cuts the limit by the share that was pushed back, at most by half: that share is what was too
     much. Calls sent before a cut have no say after it, so one burst cuts once. A few stray 429 or time-outs cut
     nothing: by the textbook rule (halve at each) five in a hundred would hold the limit near 1.2/sqrt(0.05) = 6,
@@ -54,6 +59,7 @@ class Gate:
         self._ceiling = ceiling
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._rising = True
+        self._peak = 0.0
         self._round = 0
         self._answers = 0
         self._pushed = 0
@@ -96,13 +102,16 @@ class Gate:
         self._pushed += pushed
         size = max(self.limit, _ROUND)
         if self._pushed > _TOLERATED * size:
-            self.limit = max(1.0, self.limit * max(_LARGEST_CUT, 1 - self._pushed / self._answers))
+            good = 1 - self._pushed / self._answers
+            self._peak = max(self.limit, self._peak - good * (self._peak - self.limit) / 2)
+            self.limit = max(1.0, self.limit * max(_LARGEST_CUT, good))
             self._rising = False
             self._round += 1
             self._answers = self._pushed = 0
             return
         if not pushed and self._waiting:
-            step = 3.0 if self._rising else 1 / _ROUND
+            regained = _REGAINED * max(self._peak - self.limit, 0.0) / size
+            step = 3.0 if self._rising else 1 / _ROUND + regained
             self.limit = min(float(self._ceiling), self.limit + step)
         if self._answers >= size:
             self._answers = self._pushed = 0
