@@ -1,11 +1,12 @@
 """The evolved vector as named blocks: singular-value scales first, then the head's parameters, then the bias."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from trinity_jax.config import HeadSettings, ReadoutSettings
 from trinity_jax.coordinator.heads import ROLE_ROWS, Head, make
@@ -57,6 +58,24 @@ class Layout:
     def svf(self) -> tuple[Block, ...]:
         """The blocks of singular-value scales."""
         return tuple(block for block in self.blocks if block.name not in (HEAD, BIAS))
+
+    def places(self, rows: Sequence[int]) -> Int[np.ndarray, " m"]:
+        """Where the numbers of some of the head's rows stand in the vector, biases included.
+
+        Args:
+            rows: numbers of rows, as in ``rows``.
+
+        Raises:
+            UserError: a head whose numbers are not one row an output.
+        """
+        found = []
+        for block in self.blocks:
+            if block.name in (HEAD, BIAS):
+                if block.shape[0] != len(self.rows) or (block.name == HEAD and len(block.shape) != 2):
+                    raise UserError("rows can be told apart in a head of kind: linear, and in no other")
+                each = np.arange(block.size).reshape(len(self.rows), -1)
+                found.append(block.offset + each[list(rows)].ravel())
+        return np.concatenate(found)
 
     def split(self, vector: Float[Array, "*P n"] | Float[np.ndarray, "*P n"]) -> dict[str, Any]:
         """Parameters by block name, each of its block's shape behind the vector's leading axes."""

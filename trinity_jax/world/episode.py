@@ -60,6 +60,7 @@ def play(
     max_calls: int,
     sample: bool | Bool[Array, ""] = True,
     verifier_needs_response: bool = False,
+    models: Bool[Array, " L"] | bool = True,
 ) -> tuple[Float[Array, ""], Trace]:
     """Play one episode; `vmap` adds candidates and replications.
 
@@ -75,20 +76,21 @@ def play(
         max_calls: K.
         sample: False takes the largest logits.
         verifier_needs_response: a Verifier is not sampled while there is no response.
+        models: which may be chosen; the others' chances go to these in proportion.
 
     Returns:
         Reward 1 or 0, and the trace.
     """
-    models = skills.accepts_right.shape[0]
+    count = skills.accepts_right.shape[0]
 
     def turn(state: _State, number: Int[Array, ""]) -> tuple[_State, Trace]:
         answered = state.response != Response.NONE
         may = jnp.array([True, True, True]).at[VERIFIER].set(answered | (not verifier_needs_response))
-        chosen = choose(policy(state.history), jax.random.fold_in(decisions, number), sample, may)
+        chosen = choose(policy(state.history), jax.random.fold_in(decisions, number), sample, may, models)
         model, forced = chosen.model, state.suggestion != _NONE
         role = jnp.where(forced, WORKER, chosen.role)
         called = state.running & (answered | (role != VERIFIER))
-        path = state.path * jnp.uint32(3 * models) + (3 * model + role + 1).astype(jnp.uint32)
+        path = state.path * jnp.uint32(3 * count) + (3 * model + role + 1).astype(jnp.uint32)
 
         chance = jnp.stack(
             [
@@ -123,7 +125,11 @@ def play(
 
 
 def log_probability(
-    logits: Float[Array, "K L+3"], trace: Trace, histories: Histories, verifier_needs_response: bool = False
+    logits: Float[Array, "K L+3"],
+    trace: Trace,
+    histories: Histories,
+    verifier_needs_response: bool = False,
+    models: Bool[Array, " L"] | bool = True,
 ) -> Float[Array, ""]:
     """Log-probability of all choices that an episode sampled.
 
@@ -132,13 +138,14 @@ def log_probability(
         trace: of one episode.
         histories: as in `play`.
         verifier_needs_response: as in `play`.
+        models: as in `play`.
     """
-    models = jax.nn.log_softmax(logits[:, :-3])
+    log_models = jax.nn.log_softmax(jnp.where(models, logits[:, :-3], -jnp.inf))
     answered = histories.response[trace.history] != Response.NONE
     may = jnp.ones((len(logits), 3), bool).at[:, VERIFIER].set(answered | (not verifier_needs_response))
     roles = jax.nn.log_softmax(jnp.where(may, logits[:, -3:], -jnp.inf))
     turns = jnp.arange(len(logits))
-    model = models[turns, trace.model]
+    model = log_models[turns, trace.model]
     # A forced role was not the coordinator's choice.
     role = jnp.where(trace.forced, 0.0, roles[turns, trace.role])
     return jnp.sum(jnp.where(trace.decided, model + role, 0.0))

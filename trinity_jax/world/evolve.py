@@ -17,7 +17,7 @@ from trinity_jax.world.skills import Skills
 from trinity_jax.world.states import Logits, States
 from trinity_jax.world.value import Expected, expected, probabilities
 
-MOST_PATHS = 2**22
+MOST_PATHS = 2**24
 """Largest table of calls that ``reuse: run`` may keep, in entries."""
 
 
@@ -31,6 +31,7 @@ class World(NamedTuple):
         kinds: kind of each question, as a number.
         train: numbers of the training questions.
         held_out: numbers of the held-out ones.
+        models: which models may be chosen for each question; None for all.
     """
 
     states: States
@@ -39,6 +40,17 @@ class World(NamedTuple):
     kinds: Int[Array, " Q"]
     train: Int[Array, " N"]
     held_out: Int[Array, " M"]
+    models: Bool[Array, "Q L"] | None = None
+
+    def allowed(self, question: Int[Array, ""]) -> Bool[Array, " L"] | bool:
+        """Which models may be chosen for a question."""
+        return True if self.models is None else self.models[question]
+
+    def without(self, model: Int[Array, ""] | int) -> "World":
+        """The same world with one more model masked, for all questions."""
+        L = self.skills.accepts_right.shape[0]
+        before = jnp.ones((self.kinds.shape[0], L), bool) if self.models is None else self.models
+        return self._replace(models=before & (jnp.arange(L) != model))
 
 
 @dataclass(frozen=True)
@@ -152,7 +164,7 @@ def play_generation(
 
     def episode(vector, question, decision_key, reply_key):
         policy = world.states.policy(logits, vector, question)
-        rest = rules.max_calls, rules.sample, rules.verifier_needs_response
+        rest = rules.max_calls, rules.sample, rules.verifier_needs_response, world.allowed(question)
         return play(policy, world.skills.take(question), world.histories, decision_key, reply_key, *rest)
 
     # What is shared has no candidate axis: it is drawn once.
@@ -184,7 +196,8 @@ def worth(
 
     def one(question: Int[Array, ""]) -> Expected:
         scores = jax.vmap(world.states.policy(logits, vector, question))(everything)
-        models, roles = probabilities(scores, world.histories, sample, rules.verifier_needs_response)
+        rest = sample, rules.verifier_needs_response, world.allowed(question)
+        models, roles = probabilities(scores, world.histories, *rest)
         return expected(models, roles, world.skills.take(question), world.histories, rules.max_calls)
 
     return jax.vmap(one)(questions)
@@ -195,7 +208,8 @@ def log_prob(world: World, rules: Rules, logits: Logits) -> Callable[[Float[Arra
 
     def one(vector: Float[Array, " n"], question: Int[Array, ""], trace: Trace) -> Float[Array, ""]:
         policy = world.states.policy(logits, vector, question)
-        return log_probability(jax.vmap(policy)(trace.history), trace, world.histories, rules.verifier_needs_response)
+        rest = rules.verifier_needs_response, world.allowed(question)
+        return log_probability(jax.vmap(policy)(trace.history), trace, world.histories, *rest)
 
     every = jax.vmap(jax.vmap(one, in_axes=(None, 0, 0)), in_axes=(None, 0, 0))
     return lambda vector, played: every(vector, played.questions, played.trace)
@@ -281,10 +295,13 @@ def _first(
     world: World, rules: Rules, logits: Logits, vector: Float[Array, " n"]
 ) -> tuple[Float[Array, "kinds L"], Float[Array, " 3"]]:
     """Choices at the first turn: models by kind, roles."""
-    scores = jax.vmap(lambda q: world.states.policy(logits, vector, q)(jnp.int32(0)))(world.held_out)
     first = jax.tree.map(lambda x: x[:1], world.histories)
-    choose = lambda row: probabilities(row[None], first, True, rules.verifier_needs_response)  # noqa: E731
-    models, roles = jax.vmap(choose)(scores)
+
+    def choose(question: Int[Array, ""]) -> tuple[Float[Array, "1 L"], Float[Array, "1 3"]]:
+        scores = world.states.policy(logits, vector, question)(jnp.int32(0))
+        return probabilities(scores[None], first, True, rules.verifier_needs_response, world.allowed(question))
+
+    models, roles = jax.vmap(choose)(world.held_out)
     member = jax.nn.one_hot(world.kinds[world.held_out], rules.kinds)
     return (member.T @ models[:, 0]) / jnp.maximum(member.sum(0), 1)[:, None], roles[:, 0].mean(0)
 

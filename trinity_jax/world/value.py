@@ -25,15 +25,19 @@ def probabilities(
     histories: Histories,
     sample: bool | Bool[Array, ""] = True,
     verifier_needs_response: bool = False,
+    allowed: Bool[Array, " L"] | bool = True,
 ) -> tuple[Float[Array, "S L"], Float[Array, "S 3"]]:
-    """Distributions over models and roles at each history; with ``sample`` False all weight is on the largest logit."""
+    """Distributions over models and roles at each history; with ``sample`` False all weight is on the largest logit.
+
+    Models that are not ``allowed`` have chance zero, the others keep their ratios.
+    """
     may = jnp.ones((len(logits), 3), bool)
     may = may.at[:, VERIFIER].set((histories.response != Response.NONE) | (not verifier_needs_response))
 
     def chances(group: Float[Array, "S G"]) -> Float[Array, "S G"]:
         return jnp.where(sample, jax.nn.softmax(group), jax.nn.one_hot(jnp.argmax(group, 1), group.shape[1]))
 
-    return chances(logits[:, :-3]), chances(jnp.where(may, logits[:, -3:], -jnp.inf))
+    return chances(jnp.where(allowed, logits[:, :-3], -jnp.inf)), chances(jnp.where(may, logits[:, -3:], -jnp.inf))
 
 
 def expected(

@@ -1,0 +1,81 @@
+"""A row for a model that joins a learned head: what probes say of it, in the units of the rows that are there.
+
+Evolved rows are no predictions of success: their logits are as large as selection made them. So the new row is fitted
+to the one thing that counts, when it should win against all others together. Q questions, L models (the new one last),
+S answers each, B states at which a row is needed, k coordinates.
+"""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Float, Int
+
+from trinity_jax.learning.probes import Rows, ridge
+
+NEWTON_STEPS = 30
+"""Of a convex problem in k + 1 numbers; it has converged long before."""
+
+PENALTY = 1e-3
+"""On the squared row, per unit of mean weight: it only keeps a separable problem finite."""
+
+
+def lead(rows: Rows, z: Float[Array, "Q k"], policy: Float[Array, "Q L-1"], temperature: float) -> Float[Array, " Q"]:
+    """By how much the last model is expected to do better than a policy over the others, by question.
+
+    Args:
+        rows: of `probes.ridge` on all models; their logits are predicted success over ``temperature``.
+        z: coordinates of the questions.
+        policy: chances of the others.
+        temperature: as in `probes.ridge`.
+    """
+    predicted = temperature * (z @ rows.weights.T + rows.bias)
+    return predicted[:, -1] - jnp.sum(policy * predicted[:, :-1], axis=1)
+
+
+@partial(jax.jit, static_argnames="bias")
+def fit(
+    z: Float[ArrayLike, "Q k"],
+    rewards: Float[ArrayLike, "Q L S"],
+    states: Float[ArrayLike, "B k"],
+    question: Int[ArrayLike, " B"],
+    logits: Float[ArrayLike, "B L-1"],
+    temperature: float = 0.1,
+    bias: bool = True,
+) -> Rows:
+    r"""The row of the last model, [1, k], and its bias, [1].
+
+    At state b let $d_b$ be the lead (see `lead`) over the old policy, of the question that the state is about, and
+    $f_b = w z_b + c - \log \sum_m e^{l_{bm}}$ the new row's margin: its chance under the softmax is
+    $\mathrm{sigmoid}(f_b)$. Minimised is the cross-entropy between $\mathrm{sigmoid}(d_b / \tau)$ and that chance,
+    weighted by what is at stake, $|d_b|$; $\tau$ is the temperature. Newton's method.
+
+    Args:
+        z: coordinates of the questions, before the first call.
+        rewards: of single Worker calls; NaN where an answer is missing.
+        states: coordinates of transcripts on which the row decides; the questions themselves, and later ones.
+        question: which question each state is about.
+        logits: of the old models' rows at ``states``.
+        temperature: how much better a model must be for a lead of one logit.
+        bias: fit a bias.
+    """
+    z, states, logits = (jnp.asarray(x, float) for x in (z, states, logits))
+    rows = ridge(z, rewards, temperature, bias).rows
+    of = jnp.asarray(question)
+    gap = lead(rows, z[of], jax.nn.softmax(logits), temperature)
+    target, weight = jax.nn.sigmoid(gap / temperature), jnp.abs(gap)
+    weight = weight / jnp.maximum(weight.sum(), 1e-12)
+    X = jnp.concatenate([states, jnp.ones((len(states), 1))], axis=1) if bias else states
+    offset = -jax.nn.logsumexp(logits, axis=1)
+    scale = PENALTY * jnp.eye(X.shape[1])
+
+    def newton(w: Float[Array, " k+1"], _: None) -> tuple[Float[Array, " k+1"], None]:
+        chance = jax.nn.sigmoid(X @ w + offset)
+        slope = X.T @ (weight * (chance - target)) + scale @ w
+        curvature = (X * (weight * jnp.maximum(chance * (1 - chance), 1e-3))[:, None]).T @ X + scale
+        step = jnp.linalg.solve(curvature, slope)
+        # A bounded step: far from the solution the curvature is nearly flat.
+        return w - step * jnp.minimum(1.0, 3.0 / jnp.maximum(jnp.linalg.norm(step), 1e-12)), None
+
+    w, _ = jax.lax.scan(newton, jnp.zeros(X.shape[1]), length=NEWTON_STEPS)
+    return Rows(w[None, : z.shape[1]], w[z.shape[1] :] if bias else jnp.zeros(1))
