@@ -27,7 +27,7 @@ def table(single: float, fixed: float | None, ours: float = 0.7, questions: int 
 
 def conclude(rows: list[Row], questions: int = 80) -> dict:
     fixed = "fixed" if rows[-1].name == "fixed" else None
-    return summary(rows, "coordinator", ["m0 x2", "m1 x2"], fixed, questions)
+    return summary(rows, "coordinator", "m0 x2", fixed, questions)
 
 
 def test_a_row_by_hand():
@@ -84,7 +84,7 @@ def test_the_best_single_is_the_best_by_plurality():
 def test_nothing_completed_is_said_and_is_json():
     empty = Scores("coordinator", np.full((3, 1), np.nan), np.zeros((3, 1), bool), np.ones((3, 1), int))
     rows = [row(empty, ["a"] * 3, None, 100, 0), row(scores("m0 x2", 1.0, 3), ["a"] * 3, empty, 100, 0)]
-    found = summary(rows, "coordinator", ["m0 x2"], None, 3)
+    found = summary(rows, "coordinator", "m0 x2", None, 3)
     assert found["coordinator_accuracy"] is None
     assert "could be completed" in found["verdict"]
     json.dumps(found, allow_nan=False)

@@ -2,7 +2,7 @@
 
 from trinity_jax.config.base import Count, Group, Positive, Share
 from trinity_jax.config.encoder import EncoderSettings, HeadSettings, PolicySettings, ReadoutSettings, SvfSettings
-from trinity_jax.config.files import dump, load, parse, read
+from trinity_jax.config.files import dump, load, override, parse, read
 from trinity_jax.config.hosts import HostsSettings
 from trinity_jax.config.learning import (
     FitnessSettings,
@@ -22,7 +22,7 @@ from trinity_jax.config.pool import (
     PriceSettings,
     SimulatedModelSettings,
 )
-from trinity_jax.config.run import PoolFile, PreflightSettings, Settings
+from trinity_jax.config.run import PoolFile, PreflightSettings, Settings, TrialSettings
 from trinity_jax.config.tasks import BenchmarkTask, EpisodeSettings, EvaluationSettings, GeneratedTask, TaskSettings
 
 __all__ = [
@@ -57,9 +57,11 @@ __all__ = [
     "SvfSettings",
     "TaskSettings",
     "TrainingSettings",
+    "TrialSettings",
     "WarmStartSettings",
     "dump",
     "load",
+    "override",
     "parse",
     "read",
 ]

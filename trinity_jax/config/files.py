@@ -35,14 +35,22 @@ def read(path: str | Path, overrides: tuple[str, ...] = ()) -> dict[str, Any]:
         raise UserError(f"{path}: not UTF-8 text (byte {error.start})") from error
     if not isinstance(data, dict):
         raise UserError(f"{path}: expected a mapping of settings, got {type(data).__name__}")
-    for override in overrides:
-        _override(data, override)
+    override(data, overrides)
     chosen = _preset(data.pop("presets", {}), data, str(path))
     if chosen:
         data = _merged(data, chosen)
-        for override in overrides:
-            _override(data, override)
+        override(data, overrides)
     return data
+
+
+def override(data: dict[str, Any], overrides: tuple[str, ...]) -> None:
+    """Apply ``a.b=value`` to a mapping, in place.
+
+    Raises:
+        UserError: naming the override and what is wrong with it.
+    """
+    for one in overrides:
+        _override(data, one)
 
 
 def parse(data: dict[str, Any], where: str, model: type[AnySettings] = Settings) -> AnySettings:

@@ -28,6 +28,18 @@ class PoolFile(Group):
     budget: BudgetSettings = BudgetSettings()
 
 
+class TrialSettings(Group):
+    """What the evaluation of a trained coordinator depends on: some of the groups of a run's file."""
+
+    seed: int = Field(default=42, ge=0, lt=2**32)
+    policy: PolicySettings = PolicySettings()
+    episode: EpisodeSettings = EpisodeSettings()
+    pool: PoolSettings
+    training: TrainingSettings = TrainingSettings()
+    evaluation: EvaluationSettings = EvaluationSettings()
+    budget: BudgetSettings = BudgetSettings()
+
+
 class Settings(Group):
     """Everything a run depends on."""
 

@@ -1,7 +1,7 @@
 """Episodes and the questions they are about."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from pydantic import Field, model_validator
 
@@ -69,11 +69,22 @@ class TaskSettings(Group):
         return self
 
 
+Rival = Literal["per_kind", "knn", "logistic", "prompted", "mixture", "reflection"]
+
+
 class EvaluationSettings(Group):
-    """The table at the end."""
+    """The table at the end of a run, and of ``python -m trinity_jax evaluate``."""
 
     repeats: Positive = Field(default=1, description="episodes per held-out question")
     bootstrap: int = Field(default=10_000, ge=100, description="resamples of the intervals")
     fixed_policy: bool = Field(
         default=True, description="search the best fixed tri-role policy on the training questions"
+    )
+    rivals: tuple[Rival, ...] = Field(
+        default=get_args(Rival),
+        description="rows that only `evaluate` adds: the best single model per kind; kNN and logistic routers on the "
+        "encoder's hidden states; a model of the pool prompted as coordinator; mixture of agents; self-reflection",
+    )
+    prompted: str | None = Field(
+        default=None, description="the model that is prompted as coordinator; default: the best single model"
     )

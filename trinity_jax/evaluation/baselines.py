@@ -8,14 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from trinity_jax.config import EpisodeSettings, Settings
+from trinity_jax.config import EpisodeSettings
 from trinity_jax.evaluation import table
+from trinity_jax.evaluation.bench import Bench, Terms, worker_samples
 from trinity_jax.evaluation.deciders import Dispatch, FixedPolicy, RandomPolicy, RoundRobin
+from trinity_jax.evaluation.forecast import searched_cells
 from trinity_jax.evaluation.intervals import known_mean
-from trinity_jax.evaluation.scores import Scores, episode_keys, from_results
+from trinity_jax.evaluation.rivals import play_rivals
+from trinity_jax.evaluation.routers import Learned
+from trinity_jax.evaluation.scores import Scores, Spent, episode_keys, from_results
 from trinity_jax.evaluation.voting import plurality
 from trinity_jax.pool.pool import Pool
-from trinity_jax.rollout.decide import Decider
 from trinity_jax.rollout.engine import EpisodeResult, rollout
 from trinity_jax.tasks.question import Question
 
@@ -50,22 +53,45 @@ class Search:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The coordinator and its rivals on the same held-out questions and repeats. ``scores`` are in table order."""
+    """The coordinator and its rivals on the same held-out questions and repeats.
+
+    Attributes:
+        scores: in table order, the coordinator's first.
+        kinds: of the questions.
+        singles: names of the rows of single models at the coordinator's number of calls.
+        search: of fixed policies, if there was one.
+        single: the one of ``singles`` that was chosen on training questions; None where there were none, and the best
+            on the held-out questions counts.
+        left_out: rows that were asked for and could not be played, and why.
+    """
 
     scores: tuple[Scores, ...]
     kinds: tuple[str, ...]
     singles: tuple[str, ...]
     search: Search | None
+    single: str | None = None
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def best_single(self) -> str:
+        """Name of the row that stands for what one model can do alone."""
+        means = {s.name: known_mean(s.per_question) for s in self.scores if s.name in self.singles}
+        return self.single or max(means, key=lambda name: -1.0 if math.isnan(means[name]) else means[name])
 
     def rows(self, resamples: int, seed: int) -> list[table.Row]:
         """The table's lines, the coordinator's first."""
-        ours = self.scores[0]
-        return [table.row(s, self.kinds, None if s is ours else ours, resamples, seed) for s in self.scores]
+        ours, best = self.scores[0], next(s for s in self.scores if s.name == self.best_single)
+        return [
+            table.row(
+                s, self.kinds, None if s is ours else ours, resamples, seed, None if s.name == best.name else best
+            )
+            for s in self.scores
+        ]
 
     def summary(self, rows: Sequence[table.Row]) -> dict[str, Any]:
         """The comparison's part of summary.json (``table.summary``) and what the search of fixed policies took."""
         fixed = FIXED if self.search else None
-        found = table.summary(rows, COORDINATOR, self.singles, fixed, len(self.kinds))
+        found = table.summary(rows, COORDINATOR, self.best_single, fixed, len(self.kinds), self.single is not None)
         if self.search:
             found["fixed_policy_search"] = {
                 "policies": len(self.search.policies),
@@ -82,9 +108,11 @@ async def compare(
     training: Sequence[Question],
     held_out: Sequence[Question],
     pool: Pool,
-    settings: Settings,
+    terms: Terms,
     scope: str = "evaluation",
     search_episodes: int = 0,
+    rivals: Sequence[str] = (),
+    learned: Learned | None = None,
 ) -> Comparison:
     """Run every baseline on the coordinator's held-out questions and repeats.
 
@@ -93,41 +121,45 @@ async def compare(
         training: where the best fixed policy is chosen.
         held_out: where everything is compared.
         pool: who answers. All methods share equal calls; each method's calls are counted as if it were alone.
-        settings: of the run.
+        terms: of the run.
         scope: of the calls' identity.
         search_episodes: about how many episodes the search of fixed policies plays; every policy plays every training
             question at least once. As many as the coordinator's training had make a fair rival: on few questions once
             each, luck picks a policy well below the best.
+        rivals: the rows beyond those of every run, see ``EvaluationSettings.rivals``.
+        learned: single answers to the training questions, for rows that choose by them.
     """
     ours = from_results(COORDINATOR, coordinator)
-    repeats, names, kinds = ours.rewards.shape[1], settings.pool.names, tuple(q.kind for q in held_out)
+    repeats, names, kinds = ours.rewards.shape[1], pool.names, tuple(q.kind for q in held_out)
     votes = max(1, math.ceil(ours.calls.mean()))
-
-    async def play(name: str, decider: Decider, note: str = "") -> Scores:
-        keys = episode_keys(len(held_out), repeats)
-        return from_results(name, await rollout(keys, held_out, decider, pool, settings.episode, scope), note)
-
-    single, plural = [], []
-    for model, name in enumerate(names):
-        samples = await worker_samples(model, held_out, repeats * votes, pool, settings.episode, scope)
-        single.append(from_results(f"{name}, one call", [r for r in samples if r.key.repeat < repeats]))
-        strict = settings.episode.strict_answer_tag
-        plural.append(plurality(f"{name}, plurality of {votes}", held_out, samples, repeats, strict))
+    samples = [
+        await worker_samples(model, held_out, repeats * votes, pool, terms.episode, scope)
+        for model in range(len(names))
+    ]
+    bench = Bench(held_out, repeats, votes, pool, terms, samples, scope)
+    strict = terms.episode.strict_answer_tag
+    single = [from_results(f"{name}, one call", bench.answers(model)) for model, name in enumerate(names)]
+    plural = [
+        plurality(f"{name}, plurality of {votes}", held_out, samples[model], repeats, strict)
+        for model, name in enumerate(names)
+    ]
 
     search, fixed = None, []
-    if settings.evaluation.fixed_policy:
-        search = await search_fixed(training, pool, len(names), settings.episode, f"{scope} search", search_episodes)
+    if terms.evaluation.fixed_policy and training:
+        search = await search_fixed(training, pool, len(names), terms.episode, f"{scope} search", search_episodes)
         best = search.best()
         by_kind = {kind: search.best(kind) if kind in search.kinds else best for kind in dict.fromkeys(kinds)}
         told = Dispatch(lambda key: by_kind[kinds[key.question]])
         note = "; ".join(f"{kind}: {policy.describe(names)}" for kind, policy in by_kind.items())
-        fixed = [await play(FIXED, best, best.describe(names)), await play(PER_KIND, told, note)]
+        fixed = [await bench.play(FIXED, best, best.describe(names)), await bench.play(PER_KIND, told, note)]
 
-    needs_response = settings.episode.verifier_needs_response
-    random = await play("random model and role", RandomPolicy(len(names), settings.seed, needs_response))
-    robin = await play("round-robin", RoundRobin(len(names)))
-    scores = (ours, *fixed, *plural, *single, random, robin, per_question_best(single))
-    return Comparison(scores, kinds, tuple(s.name for s in plural), search)
+    needs_response = terms.episode.verifier_needs_response
+    random = await bench.play("random model and role", RandomPolicy(len(names), terms.seed, needs_response))
+    robin = await bench.play("round-robin", RoundRobin(len(names)))
+    played, left_out = await play_rivals(bench, single, plural, rivals, learned)
+    scores = (ours, *fixed, *plural, *played, *single, random, robin, per_question_best(single))
+    chosen = plural[learned.best()].name if learned else None
+    return Comparison(scores, kinds, tuple(s.name for s in plural), search, chosen, left_out)
 
 
 async def search_fixed(
@@ -142,7 +174,7 @@ async def search_fixed(
         FixedPolicy(worker, verifier, thinker)
         for thinker, worker, verifier in itertools.product((None, *range(models)), range(models), range(models))
     )
-    repeats = max(1, episodes // (len(policies) * len(training)))
+    repeats = searched_cells(models, len(training), episodes) // len(training)
     keys = [key for index in range(len(policies)) for key in episode_keys(len(training), repeats, candidate=index)]
     results = await rollout(keys, training, Dispatch(lambda key: policies[key.candidate]), pool, settings, scope)
     width = len(training) * repeats
@@ -150,14 +182,6 @@ async def search_fixed(
     asked = sum(int(s.calls.sum()) for s in scores)
     # The journal's count, since a resumed process makes only what is left.
     return Search(policies, scores, tuple(q.kind for q in training), asked, pool.journal.totals(scope).calls)
-
-
-async def worker_samples(
-    model: int, questions: Sequence[Question], samples: int, pool: Pool, settings: EpisodeSettings, scope: str
-) -> list[EpisodeResult]:
-    """Episodes of one Worker call each: ``samples`` independent answers of one model to every question."""
-    once = settings.model_copy(update={"max_calls": 1})
-    return await rollout(episode_keys(len(questions), samples), questions, FixedPolicy(model, model), pool, once, scope)
 
 
 def per_question_best(single: Sequence[Scores]) -> Scores:
@@ -170,4 +194,11 @@ def per_question_best(single: Sequence[Scores]) -> Scores:
     best = np.where(failed.all(axis=0), np.nan, np.where(failed, -1.0, rewards).max(axis=0))
     undecided = np.logical_and.reduce([s.undecided for s in single])
     calls = np.sum([s.calls for s in single], axis=0)
-    return Scores("best per question (oracle, inflated by luck)", best, undecided, calls)
+    took = [s.spent for s in single if s.spent is not None]
+    # The models could be asked at once.
+    spent = took and Spent(
+        np.sum([t.tokens for t in took], axis=0),
+        np.sum([t.cost for t in took], axis=0),
+        np.max([t.seconds for t in took], axis=0),
+    )
+    return Scores("best per question (oracle, inflated by luck)", best, undecided, calls, spent=spent or None)

@@ -6,9 +6,10 @@ settled repeats itself more, hence shares more and makes fewer.
 
 import itertools
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from trinity_jax.config import Settings, Sharing
+from trinity_jax.config import EpisodeSettings, Settings, Sharing
 
 
 class Part(NamedTuple):
@@ -33,33 +34,81 @@ def forecast(settings: Settings, population: int, accept: float) -> list[Part]:
     learning, evaluation = settings.learning, settings.evaluation
 
     prepared = learning.warm_start.calls(L, train)
+    episodes = trained_episodes(settings, population)
     warm_up = train if settings.readout.kind != "raw" and settings.readout.source != "questions" else 0
-    episodes = learning.generations * population * learning.questions * learning.repeats
+    played = learning.generations * population * learning.questions * learning.repeats
     cells, visits = _cells(settings, population)
     validations = math.ceil(learning.generations / settings.training.validate_every)
-    held_out = settings.tasks.test * evaluation.repeats
-    votes = math.ceil(each)
-    parts = [
+    searched = searched_cells(L, train, episodes) if evaluation.fixed_policy else 0
+    return [
         Part("preparation", prepared + warm_up * K, prepared + warm_up * each),
-        Part("training", episodes * K, cells * distinct(visits, L, reaching)),
+        Part("training", played * K, cells * distinct(visits, L, reaching)),
         Part(
             "validation",
             validations * settings.tasks.validation * K,
             settings.tasks.validation * distinct(validations, L, reaching),
         ),
-        Part("held-out questions", held_out * K, held_out * each),
-        Part("single models", held_out * L * K, held_out * L * votes),
+        *comparison(settings.episode, L, settings.tasks.test * evaluation.repeats, searched, accept),
+    ]
+
+
+def comparison(
+    episode: EpisodeSettings, models: int, held_out: int, searched: int, accept: float, coordinators: int = 1
+) -> list[Part]:
+    """Calls of the table at the end.
+
+    Args:
+        episode: the protocol.
+        models: L.
+        held_out: questions times repeats.
+        searched: training questions times repeats in the search of fixed policies; 0 where there is none.
+        accept: chance that a Verifier accepts.
+        coordinators: how many are compared.
+    """
+    K = episode.max_calls
+    each = sum(reach(K, accept, episode.verifier_needs_response))
+    parts = [
+        Part("held-out questions", coordinators * held_out * K, coordinators * held_out * each),
+        Part("single models", held_out * models * K, held_out * models * math.ceil(each)),
         Part("random and round-robin", 2 * held_out * K, 2 * held_out * each),
     ]
-    if evaluation.fixed_policy:
-        policies = L**2 + L**3
-        searched = train * max(1, (episodes + prepared) // (policies * train))
-        found = searched * fixed_policies(K, L, accept)
+    if searched:
+        found = searched * fixed_policies(K, models, accept)
         parts += [
-            Part("search of fixed policies", searched * policies * K, found),
+            Part("search of fixed policies", searched * (models**2 + models**3) * K, found),
             Part("best fixed policies", 2 * held_out * K, 2 * held_out * K),
         ]
     return parts
+
+
+def rivals(
+    episode: EpisodeSettings, models: int, held_out: int, train: int, wanted: Sequence[str], accept: float
+) -> list[Part]:
+    """Calls of the rows that only an evaluation has; those that choose among single answers make none of their own."""
+    K = episode.max_calls
+    each = sum(reach(K, accept, episode.verifier_needs_response))
+    parts = {
+        "prompted": Part("prompted coordinator", 2 * held_out * K, 2 * held_out * each),
+        "mixture": Part("mixture of agents", held_out, held_out),
+        "reflection": Part("self-reflection", held_out * models * (K - 1), held_out * models * (math.ceil(each) - 1)),
+    }
+    answers = Part("single answers to training questions", train * models, train * models)
+    return [answers] * bool(train) + [parts[name] for name in wanted if name in parts]
+
+
+def trained_episodes(settings: Settings, population: int) -> int:
+    """Episodes that training plays, a single call counting as one."""
+    learning = settings.learning
+    played = learning.generations * population * learning.questions * learning.repeats
+    return played + learning.warm_start.calls(len(settings.pool.names), settings.tasks.train)
+
+
+def searched_cells(models: int, train: int, episodes: int) -> int:
+    """Training questions times repeats that each fixed policy plays: as ``episodes`` in all allow, each once at least.
+
+    Every policy plays all questions equally often.
+    """
+    return train * max(1, episodes // ((models**2 + models**3) * train))
 
 
 def reach(calls: int, accept: float, verifier_needs_response: bool) -> list[float]:

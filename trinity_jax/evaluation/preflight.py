@@ -19,7 +19,7 @@ from scipy import stats
 from trinity_jax.config import Settings
 from trinity_jax.episode.episode import EpisodeState, Role, messages, start, step
 from trinity_jax.episode.roles import reason, suggestion, verdict
-from trinity_jax.evaluation.baselines import worker_samples
+from trinity_jax.evaluation.bench import worker_samples
 from trinity_jax.evaluation.forecast import Part, forecast
 from trinity_jax.evaluation.intervals import Estimate
 from trinity_jax.evaluation.scores import Scores, from_results

@@ -1,25 +1,42 @@
-"""What one method did on a set of questions: rewards, undecided answers and calls, question by repeat."""
+"""What one method did on a set of questions: rewards, undecided answers, calls and what they took, by question."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from trinity_jax.pool.reply import Reply
 from trinity_jax.rollout.decide import EpisodeKey
 from trinity_jax.rollout.engine import EpisodeResult
 from trinity_jax.tasks.question import Grade
 
+Waited = Callable[[Sequence[Reply]], float]
+"""Seconds that somebody waits for these replies."""
+
+
+class Spent(NamedTuple):
+    """What a method's calls took: tokens in and out, money, seconds of waiting for models."""
+
+    tokens: Float[np.ndarray, "Q R"]
+    cost: Float[np.ndarray, "Q R"]
+    seconds: Float[np.ndarray, "Q R"]
+
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """A method's row before statistics; Q questions, R repeats. ``note`` says how the method was chosen."""
+    """A method's row before statistics; Q questions, R repeats.
+
+    ``note`` says how the method was chosen or played; ``spent`` is None where it was not looked at.
+    """
 
     name: str
     rewards: Float[np.ndarray, "Q R"]
     undecided: Bool[np.ndarray, "Q R"]
     calls: Int[np.ndarray, "Q R"]
     note: str = ""
+    spent: Spent | None = None
 
     @property
     def per_question(self) -> Float[np.ndarray, " Q"]:
@@ -34,7 +51,27 @@ def episode_keys(questions: int, repeats: int, generation: int = 0, candidate: i
     return [EpisodeKey(generation, candidate, q, r) for q in range(questions) for r in range(repeats)]
 
 
-def from_results(name: str, results: Sequence[EpisodeResult], note: str = "") -> Scores:
+def in_turn(replies: Sequence[Reply]) -> float:
+    """Calls that each wait for the one before."""
+    return sum(reply.seconds for reply in replies)
+
+
+def at_once(replies: Sequence[Reply]) -> float:
+    """Calls that need not wait for one another: as long as the slowest."""
+    return max((reply.seconds for reply in replies), default=0.0)
+
+
+def spent(cells: Mapping[tuple[int, int], Sequence[Reply]], shape: tuple[int, int], waited: Waited) -> Spent:
+    """Sum up the replies of every (question, repeat)."""
+    found = Spent(np.zeros(shape), np.zeros(shape), np.zeros(shape))
+    for cell, replies in cells.items():
+        found.tokens[cell] = sum(reply.input_tokens + reply.output_tokens for reply in replies)
+        found.cost[cell] = sum(reply.cost for reply in replies)
+        found.seconds[cell] = waited(replies)
+    return found
+
+
+def from_results(name: str, results: Sequence[EpisodeResult], note: str = "", waited: Waited = in_turn) -> Scores:
     """Arrange episode results by the question and repeat of their keys.
 
     Raises:
@@ -50,4 +87,17 @@ def from_results(name: str, results: Sequence[EpisodeResult], note: str = "") ->
         rewards[cell] = np.nan if result.reward is None else result.reward
         undecided[cell] = result.grade is Grade.UNDECIDED
         calls[cell] = len(result.replies)
-    return Scores(name, rewards, undecided, calls, note)
+    took = spent({(r.key.question, r.key.repeat): r.replies for r in results}, shape, waited)
+    return Scores(name, rewards, undecided, calls, note, took)
+
+
+def by_question(name: str, scores: Sequence[Scores], choice: Int[np.ndarray, " Q"], note: str = "") -> Scores:
+    """One of several methods for each question: of question q the row ``scores[choice[q]]``."""
+
+    def chosen(arrays: Sequence[np.ndarray]) -> np.ndarray:
+        return np.stack(arrays)[choice, np.arange(len(choice))]
+
+    took = [s.spent for s in scores if s.spent is not None]
+    known = Spent(*map(chosen, zip(*took, strict=True))) if len(took) == len(scores) else None
+    rewards, undecided, calls = (chosen([getattr(s, key) for s in scores]) for key in ("rewards", "undecided", "calls"))
+    return Scores(name, rewards, undecided, calls, note, known)

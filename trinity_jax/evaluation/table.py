@@ -18,7 +18,14 @@ FEWEST_QUESTIONS = 20
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table. ``difference`` is coordinator minus this method: above 0 the coordinator is better."""
+    """One line of the table.
+
+    Attributes:
+        difference: coordinator minus this method: above 0 the coordinator is better; None in its own row.
+        over_single: this method minus the best single model: above 0 this method is better; None in that one's row.
+        tokens_per_question: in and out; NaN where it was not looked at, as cost and seconds.
+        seconds_per_question: of waiting for models; calls that need not wait for one another count once.
+    """
 
     name: str
     accuracy: Estimate
@@ -29,9 +36,20 @@ class Row:
     difference: Estimate | None
     by_kind: Mapping[str, float]
     note: str
+    over_single: Estimate | None = None
+    tokens_per_question: float = math.nan
+    cost_per_question: float = math.nan
+    seconds_per_question: float = math.nan
 
 
-def row(scores: Scores, kinds: Sequence[str], coordinator: Scores | None, resamples: int, seed: int) -> Row:
+def row(
+    scores: Scores,
+    kinds: Sequence[str],
+    coordinator: Scores | None,
+    resamples: int,
+    seed: int,
+    single: Scores | None = None,
+) -> Row:
     """Statistics of one method.
 
     Args:
@@ -40,6 +58,7 @@ def row(scores: Scores, kinds: Sequence[str], coordinator: Scores | None, resamp
         coordinator: what to compare with; ``None`` for the coordinator's own row.
         resamples: of the bootstrap.
         seed: of the bootstrap; the same for every row.
+        single: the best single model; ``None`` for its own row.
     """
     values, labels = scores.per_question, np.asarray(kinds)
     return Row(
@@ -52,42 +71,58 @@ def row(scores: Scores, kinds: Sequence[str], coordinator: Scores | None, resamp
         difference=coordinator and paired_difference(coordinator.per_question, values, resamples, seed),
         by_kind={kind: known_mean(values[labels == kind]) for kind in dict.fromkeys(kinds)},
         note=scores.note,
+        over_single=single and paired_difference(values, single.per_question, resamples, seed),
+        **{
+            f"{name}_per_question": float(took.mean())
+            for name, took in (scores.spent._asdict() if scores.spent else {}).items()
+        },
     )
+
+
+CAPTION = "95 % bootstrap intervals over questions. Difference: coordinator minus this row, in points."
 
 
 def render(rows: Sequence[Row]) -> Table:
     """The table for the terminal; shares in percent, differences in percentage points."""
-    table = Table(
-        title="Held-out questions",
-        caption="95 % bootstrap intervals over questions. Difference: coordinator minus this row, in points.",
-    )
+    table = Table(title="Held-out questions", caption=CAPTION)
     table.add_column("method", overflow="fold")
-    for heading in ("right %", "calls/question", "calls", "undecided %", "incomplete %", "difference"):
+    for heading in ("right %", "undecided %", "calls/question", "calls", "incomplete %", "difference"):
         table.add_column(heading, justify="right")
     for line in rows:
         table.add_row(
             escape(line.name),
-            _percent(line.accuracy),
+            percent(line.accuracy),
+            f"{100 * line.undecided_share:.1f}",
             f"{line.calls_per_question:.2f}",
             f"{line.calls:,}",
-            f"{100 * line.undecided_share:.1f}",
             f"{100 * line.incomplete_share:.1f}",
-            _points(line.difference) if line.difference else "",
+            points(line.difference) if line.difference else "",
         )
     return table
 
 
-def verdict(questions: int, coordinator: Row, single: Row | None, fixed: Row | None) -> str:
-    """One honest sentence or two: does the coordinator beat both rivals, by how much, how sure."""
+def verdict(
+    questions: int, coordinator: Row, single: Row | None, fixed: Row | None, chosen_before: bool = False
+) -> str:
+    """A few honest sentences: does the coordinator beat both rivals, by how much, how sure.
+
+    Args:
+        questions: how many there were.
+        coordinator: its row.
+        single: the best single model at the coordinator's number of calls.
+        fixed: the best fixed tri-role policy.
+        chosen_before: whether that model was chosen on other questions than these.
+    """
     opening = (
-        f"On {questions} held-out questions the coordinator answered {100 * coordinator.accuracy.mean:.1f} % right"
+        f"On {questions} held-out questions the coordinator answered {100 * coordinator.accuracy.mean:.1f} % right "
+        f"({100 * coordinator.undecided_share:.1f} % undecided)"
     )
     rivals = [(line, _comparison(line)) for line in (single, fixed) if line is not None]
     if math.isnan(coordinator.accuracy.mean):
         return "No held-out episode of the coordinator could be completed, so nothing can be said."
     if not rivals:
         return f"{opening}; it was compared with nothing."
-    parts = "; ".join(f"{outcome} {line.name} ({_points(line.difference)} points)" for line, outcome in rivals)
+    parts = "; ".join(f"{outcome} {line.name} ({points(line.difference)} points)" for line, outcome in rivals)
     outcomes = {outcome for _, outcome in rivals}
     if questions < FEWEST_QUESTIONS:
         closing = f"With fewer than {FEWEST_QUESTIONS} questions these intervals are too narrow to rely on."
@@ -97,57 +132,69 @@ def verdict(questions: int, coordinator: Row, single: Row | None, fixed: Row | N
         closing = "So this run does not show that the coordinator beats both."
     else:
         closing = "So this run does not show that the coordinator is better."
+    if single is not None:
+        closing += (
+            " The single model was chosen on the training questions."
+            if chosen_before
+            else " The single model was picked on these questions, which favours it."
+        )
     if coordinator.incomplete_share > 0:
         closing += f" {100 * coordinator.incomplete_share:.1f} % of its episodes could not be completed."
     return f"{opening}: it {parts}, 95 % intervals. {closing}"
 
 
 def summary(
-    rows: Sequence[Row], coordinator: str, singles: Sequence[str], fixed: str | None, questions: int
+    rows: Sequence[Row],
+    coordinator: str,
+    single: str | None,
+    fixed: str | None,
+    questions: int,
+    chosen_before: bool = False,
 ) -> dict[str, Any]:
     """What goes into summary.json about the comparison; ``None`` stands for what could not be measured.
 
     Args:
         rows: all lines, the coordinator's among them.
         coordinator: name of its row.
-        singles: names of the rows of single models at the coordinator's number of calls; the best one counts.
+        single: name of the row of the best single model at the coordinator's number of calls.
         fixed: name of the row of the best fixed tri-role policy, if it was searched.
         questions: how many held-out questions there were.
+        chosen_before: whether that model was chosen on other questions than these.
     """
     by_name = {line.name: line for line in rows}
     ours = by_name[coordinator]
-    single = max((by_name[name] for name in singles), key=lambda line: _or(line.accuracy.mean, -1.0), default=None)
+    alone = by_name[single] if single is not None else None
     rival = by_name[fixed] if fixed is not None else None
     nothing = Estimate(math.nan, math.nan, math.nan)
     against_fixed = rival.difference if rival and rival.difference else nothing
-    against_single = single.difference if single and single.difference else nothing
-    return _plain(
+    against_single = alone.difference if alone and alone.difference else nothing
+    return plain(
         {
-            "verdict": verdict(questions, ours, single, rival),
+            "verdict": verdict(questions, ours, alone, rival, chosen_before),
             "questions": questions,
             "coordinator_accuracy": ours.accuracy.mean,
             "coordinator_ci_low": ours.accuracy.low,
             "coordinator_ci_high": ours.accuracy.high,
+            "coordinator_undecided_share": ours.undecided_share,
             "fixed_policy": rival.note if rival else None,
             "fixed_policy_accuracy": rival.accuracy.mean if rival else None,
             "paired_diff_fixed": against_fixed.mean,
             "ci_low": against_fixed.low,
             "ci_high": against_fixed.high,
-            "best_single": single.name if single else None,
-            "best_single_equal_calls": single.accuracy.mean if single else None,
+            "best_single": single,
+            "best_single_equal_calls": alone.accuracy.mean if alone else None,
             "paired_diff_single": against_single.mean,
             "single_ci_low": against_single.low,
             "single_ci_high": against_single.high,
-            "rows": [
-                asdict(line)
-                | {
-                    "accuracy": line.accuracy._asdict(),
-                    "difference": line.difference and line.difference._asdict(),
-                }
-                for line in rows
-            ],
+            "rows": [as_json(line) for line in rows],
         }
     )
+
+
+def as_json(line: Row) -> dict[str, Any]:
+    """A row as mappings and numbers; what is not known is None."""
+    estimates = {key: getattr(line, key) for key in ("accuracy", "difference", "over_single")}
+    return plain(asdict(line) | {key: value and value._asdict() for key, value in estimates.items()})
 
 
 BEATS = "beats"
@@ -162,25 +209,24 @@ def _comparison(line: Row) -> str:
     return "is worse than" if difference.high < 0 else "is not told apart from"
 
 
-def _percent(estimate: Estimate) -> str:
+def percent(estimate: Estimate) -> str:
+    """A share with its interval, in percent."""
     if math.isnan(estimate.mean):
         return "-"
     return f"{100 * estimate.mean:.1f} [{100 * estimate.low:.1f}, {100 * estimate.high:.1f}]"
 
 
-def _points(estimate: Estimate | None) -> str:
+def points(estimate: Estimate | None) -> str:
+    """A difference with its interval, in percentage points."""
     if estimate is None or math.isnan(estimate.mean):
         return "unknown"
     return f"{100 * estimate.mean:+.1f} [{100 * estimate.low:+.1f}, {100 * estimate.high:+.1f}]"
 
 
-def _or(value: float, default: float) -> float:
-    return default if math.isnan(value) else value
-
-
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """NaN, which JSON has not, as None; also within."""
     if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     return None if isinstance(value, float) and math.isnan(value) else value

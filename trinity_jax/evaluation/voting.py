@@ -5,7 +5,7 @@ from collections.abc import Hashable, Sequence
 
 import numpy as np
 
-from trinity_jax.evaluation.scores import Scores
+from trinity_jax.evaluation.scores import Scores, at_once, spent
 from trinity_jax.reasoning import visible
 from trinity_jax.rollout.engine import EpisodeResult
 from trinity_jax.tasks import choice, exact, extract, numeric
@@ -18,7 +18,7 @@ def plurality(
     """Majority vote of one-call episodes: sample s of a question is a voter of repeat s mod ``repeats``.
 
     Replies without an answer and failed calls do not vote. No vote at all is undecided; a repeat all of whose calls
-    failed has no reward.
+    failed has no reward. Voters need not wait for one another.
     """
     shape = (len(questions), repeats)
     ballots: dict[tuple[int, ...], list[EpisodeResult]] = {cell: [] for cell in np.ndindex(shape)}
@@ -32,7 +32,8 @@ def plurality(
         undecided[cell] = bool(done) and elected is None
         if done:
             rewards[cell] = 0.0 if elected is None else done[elected].reward
-    return Scores(name, rewards, undecided, calls)
+    replies = {cell: [reply for r in ballot for reply in r.replies] for cell, ballot in ballots.items()}
+    return Scores(name, rewards, undecided, calls, spent=spent(replies, shape, at_once))
 
 
 def winner(votes: Sequence[Hashable | None]) -> int | None:

@@ -3,9 +3,10 @@
 import asyncio
 import gc
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from trinity_jax.config import EpisodeSettings
 from trinity_jax.episode.episode import (
@@ -25,6 +26,8 @@ from trinity_jax.rollout.decide import Decider, Decision, EpisodeKey
 from trinity_jax.tasks import grade
 from trinity_jax.tasks.judge import judge
 from trinity_jax.tasks.question import Grade, Question
+
+T = TypeVar("T")
 
 _THRESHOLDS = (100_000, 50, 100)
 _usual: list[int] = []
@@ -62,17 +65,19 @@ async def rollout(
         scope: part of every call's identity (``pool.reply.Call.scope``).
     """
     with _seldom_collected():
-        episodes = [
-            asyncio.create_task(play(key, questions[key.question], decider, pool, settings, scope)) for key in keys
-        ]
-        try:
-            return list(await asyncio.gather(*episodes))
-        except BaseException:
-            # Nobody will read the others: stop them, so that they do not go on paying.
-            for episode in episodes:
-                episode.cancel()
-            await asyncio.gather(*episodes, return_exceptions=True)
-            raise
+        return await together(play(key, questions[key.question], decider, pool, settings, scope) for key in keys)
+
+
+async def together(episodes: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """All at once, results in order; where one raises, the others are stopped, so that they do not go on paying."""
+    tasks = [asyncio.create_task(episode) for episode in episodes]
+    try:
+        return list(await asyncio.gather(*tasks))
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise
 
 
 @contextmanager
@@ -117,13 +122,18 @@ async def play(
         made_before[call] += 1
         replies.append(reply)
         state = step(state, decision.model, role, reply.text if reply.outcome.gradable else None, settings)
-    reward, grade = await _reward(key, question, pool, state, settings, scope)
+    reward, grade = await rewarded(key, question, pool, state, settings, scope)
     return EpisodeResult(key, reward, grade, state, tuple(decisions), tuple(replies))
 
 
-async def _reward(
+async def rewarded(
     key: EpisodeKey, question: Question, pool: Pool, state: EpisodeState, settings: EpisodeSettings, scope: str
 ) -> tuple[float | None, Grade | None]:
+    """Reward and grade of an episode that has ended; None for both where a call failed.
+
+    Raises:
+        UserError: the question needs a judge and the pool has none.
+    """
     if state.end is End.FAILED:
         return None, None
     if state.response is None:

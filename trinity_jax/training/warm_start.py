@@ -11,7 +11,7 @@ from trinity_jax.coordinator.layout import BIAS, HEAD, Layout
 from trinity_jax.coordinator.readout import coordinates
 from trinity_jax.episode.episode import start
 from trinity_jax.episode.transcript import view
-from trinity_jax.evaluation.baselines import worker_samples
+from trinity_jax.evaluation.bench import worker_samples
 from trinity_jax.evaluation.deciders import script
 from trinity_jax.evaluation.scores import from_results
 from trinity_jax.learning import probes
