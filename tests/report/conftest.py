@@ -1,9 +1,11 @@
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from scripts import browser
 
 KINDS = ("sums", "words")
 
@@ -22,12 +24,18 @@ def metrics_line(generation: int) -> dict[str, Any]:
         "model_share": share,
         "role_share": {"worker": 0.5, "thinker": 0.2, "verifier": 0.3},
         "model_share_by_kind": dict.fromkeys(KINDS, share),
+        "choice_share_by_kind": {kind: {"small": {"worker": 0.25}, "large": {"verifier": 0.75}} for kind in KINDS},
+        "fitness_low": 0.3,
+        "fitness_high": 0.5 + 0.01 * generation,
+        "validation_episodes": 32 if generation % 2 else 0,
+        "failures": {"timeout": 2},
         "calls": 100,
         "calls_without_sharing": 250,
         "input_tokens": 1000,
         "output_tokens": 200,
         "cost": 0.5,
         "failed_share": 0.0,
+        "no_response_share": 0.0,
         "undecided_share": 0.1,
         "distinct_transcripts": 40,
         "new_transcripts": 30,
@@ -102,3 +110,24 @@ def make_run(tmp_path) -> Callable[..., Path]:
         return run
 
     return make
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[browser.Browser]:
+    if browser.found() is None:
+        pytest.skip("chromium is not installed")
+    with browser.chromium() as running:
+        yield running
+
+
+@pytest.fixture
+def open_page(chromium) -> Iterator[Callable[..., browser.Tab]]:
+    tabs: list[browser.Tab] = []
+
+    def open_page(url: str, **options: Any) -> browser.Tab:
+        tabs.append(browser.Tab(chromium, url, **options))
+        return tabs[-1]
+
+    yield open_page
+    for tab in tabs:
+        tab.close()

@@ -30,7 +30,7 @@ def test_a_curve_goes_through_its_points():
     assert chart is not None
     (series,) = chart.series
     numbers = np.array([float(n) for n in re.findall(r"[\d.]+", series.path)]).reshape(-1, 2)
-    expected_x = [chart.left, (chart.left + chart.right) / 2, chart.right]
+    expected_x = [chart.left + 12, (chart.left + chart.right) / 2, chart.right - 12]
     np.testing.assert_allclose(numbers[:, 0], expected_x, atol=0.1)
     np.testing.assert_allclose(numbers[:, 1], [chart.bottom, chart.top, (chart.top + chart.bottom) / 2], atol=0.1)
     assert series.style == 1

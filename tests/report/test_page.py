@@ -8,8 +8,10 @@ import pytest
 
 from trinity_jax.errors import UserError
 from trinity_jax.report import write_report
-from trinity_jax.report.page import choose, clip, outcome, points
+from trinity_jax.report.conversations import CONVERSATIONS, choose, outcome
+from trinity_jax.report.markup import clip, points
 
+FIGURES = 14
 VOID = {"meta", "br", "line", "path", "circle", "link", "img", "input", "hr"}
 
 
@@ -56,7 +58,7 @@ def test_a_finished_run(make_run):
     assert sorted(p.name for p in run.iterdir()) == [
         "config.yaml", "metrics.jsonl", "report.html", "summary.json", "transcripts.jsonl",
     ]  # fmt: skip
-    assert path.stat().st_size < 200_000
+    assert path.stat().st_size < 300_000
     page = Page(path)
     for part in (
         "my run",
@@ -69,7 +71,7 @@ def test_a_finished_run(make_run):
         "Numbers evolved 19,456",
         "Calls without sharing 1,500",
         "Generation 0: every reward was the same",
-        "12 of 40 episodes",
+        "40 of 40 recorded episodes",
         "Thinker - small",
         "✗ rejects",
         "✓ accepts",
@@ -78,7 +80,7 @@ def test_a_finished_run(make_run):
     ):
         assert part in page.text.replace("\N{EN DASH}", "-"), part
     assert "What is missing" not in page.html
-    titles = ["Learning curve", "Models chosen", "Roles chosen", "Models chosen: sums", "Models chosen: words"]
+    titles = ["Accuracy by method", "Learning curve", "sums", "words", "Models, all kinds", "Roles, all kinds"]
     titles += ["Step size sigma", "Norm of the mean", "Spread of the diagonal", "Calls per generation"]
     for title in [
         *titles,
@@ -91,8 +93,11 @@ def test_a_finished_run(make_run):
 
 def test_self_contained_and_accessible(make_run):
     page = Page(write_report(make_run()))
-    assert not re.search(r"https?://|url\(|@import|<script|javascript:|\bsrc=", page.html)
-    assert "default-src 'none'" in page.html
+    assert not re.search(r"https?://|url\((?!#)|@import|javascript:|\bsrc=", page.html)
+    (policy,) = [a["content"] or "" for a in page.all("meta") if a.get("http-equiv") == "Content-Security-Policy"]
+    assert policy.startswith("default-src 'none'; style-src 'sha256-")
+    assert policy.endswith("connect-src 'none'")
+    assert "unsafe" not in policy
     assert "prefers-color-scheme: dark" in page.html
     ids = [attrs["id"] for _, attrs in page.tags if "id" in attrs]
     assert len(ids) == len(set(ids))
@@ -102,8 +107,8 @@ def test_self_contained_and_accessible(make_run):
         if (attrs.get("href") or "").startswith("#"):
             assert (attrs["href"] or "")[1:] in ids
     figures = [a for a in page.all("svg") if a.get("role") == "img"]
-    assert len(figures) == len(page.all("figure")) == len(page.all("figcaption")) == 12
-    assert "fitness, mean of the population: from 40 % to 45 %" in page.text
+    assert len(figures) == len(page.all("figure")) == FIGURES
+    assert "fitness, mean: from 40 % to 45 %" in page.text
     assert len(page.all("h1")) == 1
     levels = [int(tag[1]) for tag, _ in page.tags if re.fullmatch(r"h[1-6]", tag)]
     assert all(b <= a + 1 for a, b in pairwise(levels))
@@ -139,7 +144,7 @@ def test_any_number_of_generations(make_run, generations):
     page = Page(path)
     assert path.stat().st_size < 1_000_000
     assert "nan" not in "".join(str(attrs) for _, attrs in page.tags)
-    assert len(page.all("figure")) == 12
+    assert len(page.all("figure")) == FIGURES
 
 
 def test_a_run_that_was_stopped(make_run):
@@ -205,7 +210,7 @@ def test_text_of_models_is_never_markup(make_run):
     (run / "summary.json").write_text(json.dumps({"verdict": evil, "rows": [row]}))
     (run / "config.yaml").write_text(json.dumps({"encoder": {"source": evil}, "pool": {"models": [{"name": evil}]}}))
     page = Page(write_report(run))
-    assert not page.all("script")
+    assert len(page.all("script")) == 1  # the page's own
     assert not page.all("img")
     assert "<script>alert(1)</script>" in page.text
     assert "{{ 7 * 7 }}" in page.text
@@ -262,7 +267,8 @@ def test_chosen_conversations_cover_kinds_and_outcomes():
 
     many = [episode("a", "right", n) for n in range(50)] + [episode("b", "wrong", 50), episode("a", "wrong", 51)]
     chosen = choose([*many, {"kind": "a", "grade": None, "reward": None, "n": 52}])
-    assert [e["n"] for e in chosen] == [0, 50, 51, 52, 1, 2, 3, 4, 5, 6, 7, 8]
+    assert [e["n"] for e in chosen] == [0, 50, 51, 52, *range(1, 50)]
+    assert len(choose([episode("a", "right", n) for n in range(500)])) == CONVERSATIONS
     assert outcome(chosen[3]) == "failed"
 
 

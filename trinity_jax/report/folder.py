@@ -25,20 +25,20 @@ class RunRecord:
     config_text: str
     metrics: tuple[dict[str, Any], ...]
     summary: dict[str, Any] | None
+    evaluation: dict[str, Any] | None
     transcripts: tuple[dict[str, Any], ...]
     notices: tuple[str, ...]
 
     @property
     def model_names(self) -> list[str]:
         """Names of the pool's models in head order, as far as the configuration tells."""
-        pool = self.config.get("pool")
-        pool = pool if isinstance(pool, dict) else {}
-        models = pool.get("simulated") or pool.get("models") or []
-        return [str(m["name"]) for m in models if isinstance(m, dict) and "name" in m]
+        pool = as_dict(self.config.get("pool"))
+        models = as_dicts(pool.get("simulated")) or as_dicts(pool.get("models"))
+        return [str(m["name"]) for m in models if "name" in m]
 
 
 def read(run: Path) -> RunRecord:
-    """Read config.yaml, metrics.jsonl, summary.json and transcripts.jsonl.
+    """Read config.yaml, metrics.jsonl, summary.json, evaluation/evaluation.json and transcripts.jsonl.
 
     Raises:
         UserError: the folder is missing, is not a run folder, or holds something unreadable before its last line.
@@ -50,7 +50,10 @@ def read(run: Path) -> RunRecord:
     metrics = _lines(run / "metrics.jsonl", notices)
     if not metrics:
         notices.append("No generation has been completed.")
-    summary = _summary(run / "summary.json", notices)
+    summary = _object(run / "summary.json", notices)
+    if summary is None and not (run / "summary.json").exists():
+        notices.append("There is no summary.json: the run was stopped before its comparison on held-out questions.")
+    evaluation = _object(run / "evaluation" / "evaluation.json", notices)
     transcripts = _lines(run / "transcripts.jsonl", notices)
     return RunRecord(
         run.resolve().name,
@@ -58,6 +61,7 @@ def read(run: Path) -> RunRecord:
         config_text,
         tuple(metrics),
         summary,
+        evaluation,
         tuple(transcripts),
         tuple(notices),
     )
@@ -68,6 +72,30 @@ def number(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
     return float(value)
+
+
+def clean(value: Any) -> Any:
+    """``value`` with what no page can hold (NUL, halves of surrogate pairs) replaced in all its texts."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode().replace("\0", "\ufffd")
+    if isinstance(value, list):
+        return [clean(item) for item in value]
+    return {clean(key): clean(item) for key, item in value.items()} if isinstance(value, dict) else value
+
+
+def as_dict(value: Any) -> dict[str, Any]:
+    """``value`` where it is a mapping, else an empty one; the same below for lists and for lists of mappings."""
+    return value if isinstance(value, dict) else {}
+
+
+def as_list(value: Any) -> list[Any]:
+    """See `as_dict`."""
+    return value if isinstance(value, list) else []
+
+
+def as_dicts(value: Any) -> list[dict[str, Any]]:
+    """See `as_dict`."""
+    return [item for item in as_list(value) if isinstance(item, dict)]
 
 
 def column(lines: Sequence[dict[str, Any]], *path: str) -> list[tuple[float, float]]:
@@ -97,7 +125,7 @@ def _config(path: Path) -> tuple[dict[str, Any], str]:
     if text is None:
         raise UserError(f"{path.parent}: not a run folder, it has no config.yaml")
     try:
-        config = yaml.safe_load(text)
+        config = clean(yaml.safe_load(text))
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: such as a date that there is not
         raise UserError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from error
     if not isinstance(config, dict):
@@ -105,19 +133,19 @@ def _config(path: Path) -> tuple[dict[str, Any], str]:
     return config, text
 
 
-def _summary(path: Path, notices: list[str]) -> dict[str, Any] | None:
+def _object(path: Path, notices: list[str]) -> dict[str, Any] | None:
+    """An object of a file; ``None`` where there is no file, or half of one, which is said."""
     text = _text(path)
     if text is None:
-        notices.append("There is no summary.json: the run was stopped before its comparison on held-out questions.")
         return None
     try:
-        summary = json.loads(text)
+        found = clean(json.loads(text))
     except (ValueError, RecursionError):
-        summary = None
-    if not isinstance(summary, dict):
-        notices.append("summary.json is half-written and was left out.")
+        found = None
+    if not isinstance(found, dict):
+        notices.append(f"{path.name} is half-written and was left out.")
         return None
-    return summary
+    return found
 
 
 def _lines(path: Path, notices: list[str]) -> list[dict[str, Any]]:
@@ -129,7 +157,7 @@ def _lines(path: Path, notices: list[str]) -> list[dict[str, Any]]:
     found = []
     for position, line in numbered:
         try:
-            value = json.loads(line)
+            value = clean(json.loads(line))
         except (ValueError, RecursionError) as error:
             if position == numbered[-1][0]:
                 notices.append(f"The last line of {path.name} is half-written and was skipped.")

@@ -1,22 +1,23 @@
-"""``report.html``: one page, no network, no script, light and dark, made from the run folder alone."""
+"""``report.html``: one page, no network, light and dark, made from the run folder alone."""
 
+import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import jinja2
-
 from trinity_jax.errors import UserError
-from trinity_jax.report.figures import Chart, Point, line_chart, share_chart
-from trinity_jax.report.folder import RunRecord, column, number, read
+from trinity_jax.report.conversations import conversations, filters
+from trinity_jax.report.figures import Chart, Interval, Point, line_chart, share_chart
+from trinity_jax.report.folder import RunRecord, as_dict, as_list, column, number, read
+from trinity_jax.report.markup import fill, source
+from trinity_jax.report.table import evaluation
 
 PHASES = ("ask", "rollout", "decide", "tell", "validate")
 ROLES = ("worker", "thinker", "verifier")
 COLOURS = 8
-CONVERSATIONS = 12
-CONVERSATION_CHARS = 12_000
-TURN_CHARS = 2_000
+MOST_KINDS = 24
+"""More kinds of question than this get no figure of their own."""
 
 
 def write_report(run_dir: str | Path) -> Path:
@@ -38,36 +39,32 @@ def write_report(run_dir: str | Path) -> Path:
 
 def render(run: RunRecord) -> str:
     """The page as a string."""
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("trinity_jax", "report"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters.update(percent=percent, points=points, clip=clip, count=count)
-    summary = run.summary or {}
-    return environment.get_template("report.html.j2").render(
+    shown = conversations(run.transcripts, run.model_names)
+    found = evaluation(run)
+    return fill(
+        "report.html.j2",
+        source("page.js"),
         name=run.name,
-        headline=headline(run),
+        headline=found.verdict or headline(run),
         notices=run.notices,
         facts=facts(run),
-        rows=[_row(row) for row in _dicts(summary.get("rows"))],
-        kinds=list(dict.fromkeys(kind for row in _dicts(summary.get("rows")) for kind in _dict(row.get("by_kind")))),
-        search=_dict(summary.get("fixed_policy_search")),
+        result=found,
         sections=sections(run),
+        models=list(enumerate(_models(run))),
+        colours=COLOURS,
+        roles=ROLES,
         seconds=_seconds(run),
-        alarms=[(line.get("generation"), alarm) for line in run.metrics for alarm in _list(line.get("alarms"))],
-        conversations=[_conversation(episode, run.model_names) for episode in choose(run.transcripts)],
+        failures=_failures(run),
+        alarms=[(line.get("generation"), alarm) for line in run.metrics for alarm in as_list(line.get("alarms"))],
+        conversations=shown,
+        filters=filters(shown),
         episodes=len(run.transcripts),
         config=run.config_text,
     )
 
 
 def headline(run: RunRecord) -> str:
-    """What the run showed: the verdict of its summary, or that there is none yet."""
-    if run.summary and run.summary.get("verdict"):
-        return str(run.summary["verdict"])
+    """What can be said of a run without a verdict."""
     generations = len(run.metrics)
     done = f"{generations} generation{'' if generations == 1 else 's'}"
     return f"This run has completed {done} and has not been compared with anything on held-out questions."
@@ -83,7 +80,7 @@ def facts(run: RunRecord) -> list[tuple[str, str]]:
     found = [("Generations", f"{len(run.metrics):,}")]
     if run.model_names:
         found.append(("Pool", ", ".join(run.model_names)))
-    if source := _dict(run.config.get("encoder")).get("source"):
+    if source := as_dict(run.config.get("encoder")).get("source"):
         found.append(("Encoder", str(source)))
     if run.metrics:
         found += [
@@ -99,74 +96,149 @@ def facts(run: RunRecord) -> list[tuple[str, str]]:
     return found
 
 
-def sections(run: RunRecord) -> list[tuple[str, str, list[Chart]]]:
-    """(heading, introduction, figures) in reading order; a figure without data is left out."""
+def sections(run: RunRecord) -> list[tuple[str, str, str, list[Chart]]]:
+    """(id, heading, introduction, figures) in reading order; a figure without data is left out."""
+    parts = (
+        ("learning-part", "Learning", "", [_learning(run)]),
+        (
+            "choice",
+            "What it chose, by kind of question",
+            "Shares of all calls of a generation, all candidates. Panels that look alike mean that the question is not "
+            "looked at.",
+            _choices(run),
+        ),
+        ("search", "State of the search", "These tell learning from drift.", _state(run)),
+        ("spending", "Calls, cost and failures", "", _spending(run)),
+    )
+    return [(id, heading, text, kept) for id, heading, text, figures in parts if (kept := [f for f in figures if f])]
+
+
+def wilson(share: float, n: float) -> tuple[float, float]:
+    """The 95 % interval of a share of ``n`` trials (Wilson 1927): it stays inside [0, 1] and has width at 0 and 1."""
+    z2 = 1.959964**2
+    centre = (share + z2 / (2 * n)) / (1 + z2 / n)
+    half = math.sqrt(z2 * (share * (1 - share) / n + z2 / (4 * n * n))) / (1 + z2 / n)
+    return max(0.0, centre - half), min(1.0, centre + half)
+
+
+def _learning(run: RunRecord) -> Chart | None:
     m = run.metrics
-    models = _names(run.model_names, [_dict(line.get("model_share")) for line in m])
-    kinds = list(dict.fromkeys(kind for line in m for kind in _dict(line.get("model_share_by_kind"))))
+    mean, best, validation = (
+        "candidates\N{RIGHT SINGLE QUOTATION MARK} fitness, mean",
+        "candidates\N{RIGHT SINGLE QUOTATION MARK} fitness, best",
+        "validation accuracy of the mean vector",
+    )
+    low, high, n = (dict(column(m, key)) for key in ("fitness_low", "fitness_high", "validation_episodes"))
+    accuracy = column(m, "validation_accuracy")
+    return line_chart(
+        "learning",
+        "Learning curve",
+        "Validation plays the mean vector on fixed questions and is the curve to trust; its bars are 95 % Wilson "
+        "intervals over these questions. Fitness is noisy; the band holds the middle four fifths of the candidates, "
+        "which is their spread and no interval; the best is chosen by luck too.",
+        {validation: accuracy, mean: column(m, "fitness_mean"), best: column(m, "fitness_best")},
+        "%",
+        "right answers",
+        include=(0.0, 1.0),
+        intervals={validation: [Interval(x, *wilson(y, n[x])) for x, y in accuracy if n.get(x) and 0 <= y <= 1]},
+        bands={mean: [Interval(x, low[x], high[x]) for x in low if x in high]},
+        size=(900, 320),
+    )
+
+
+def _choices(run: RunRecord) -> list[Chart | None]:
+    m = run.metrics
+    models = _models(run)
     styles = {name: i % COLOURS for i, name in enumerate(models)}
-    learning = [
-        line_chart(
-            "learning",
-            "Learning curve",
-            "Fitness is noisy and is measured on each generation's own questions; validation is the mean vector on "
-            "fixed questions and is the curve to trust.",
-            {
-                "fitness, mean of the population": column(m, "fitness_mean"),
-                "fitness, best of the generation": column(m, "fitness_best"),
-                "validation accuracy of the mean": column(m, "validation_accuracy"),
-            },
-            "%",
-            include=(0.0, 1.0),
-        )
-    ]
-    choices = [
-        _shares("models", "Models chosen", "Share of all calls, all candidates.", m, ("model_share",), models, styles),
-        _shares(
-            "roles",
-            "Roles chosen",
-            "Share of all calls, all candidates.",
-            m,
-            ("role_share",),
-            ROLES,
-            {role: i for i, role in enumerate(ROLES)},
-        ),
-        *(
-            _shares(
-                f"kind-{i}",
-                f"Models chosen: {kind}",
-                "Share of the calls on questions of this kind.",
-                m,
-                ("model_share_by_kind", kind),
-                models,
+    kinds = list(dict.fromkeys(kind for line in m for kind in as_dict(line.get("model_share_by_kind"))))[:MOST_KINDS]
+    pairs = [(name, role) for role in ROLES for name in models]
+    by_kind: list[Chart | None] = []
+    for i, kind in enumerate(kinds):
+        # A pair that was not chosen is not in the line: 0 there, unless the run is older than the whole record.
+        lines = [line for line in m if kind in as_dict(line.get("choice_share_by_kind"))]
+        if lines:
+            found = {pair: _pair(lines, kind, *pair) for pair in pairs}
+            found = {pair: points for pair, points in found.items() if any(y for _, y in points)}
+            shares = {f"{name} · {role}": points for (name, role), points in found.items()}
+            colours = {f"{name} · {role}": styles[name] for name, role in found}
+            patterns = {f"{name} · {role}": role for name, role in found}
+        else:
+            shares, colours, patterns = (
+                {name: column(m, "model_share_by_kind", kind, name) for name in models},
                 styles,
+                {},
             )
-            for i, kind in enumerate(kinds)
-        ),
+        by_kind.append(share_chart(f"kind-{i}", kind, "", shares, colours, patterns))
+    models_over_all = {name: column(m, "model_share", name) for name in models}
+    roles_over_all = {role: column(m, "role_share", role) for role in ROLES}
+    return [
+        *by_kind,
+        share_chart("models", "Models, all kinds", "", models_over_all, styles),
+        share_chart("roles", "Roles, all kinds", "", roles_over_all, dict.fromkeys(ROLES, 7), {r: r for r in ROLES}),
     ]
-    state = [
-        line_chart(key, title, caption, {title: column(m, key)}, height=200)
-        for key, title, caption in (
-            ("sigma", "Step size sigma", "The width of the search distribution."),
-            ("mean_norm", "Norm of the mean", "Under pure noise it grows too: growth alone is not learning."),
-            ("diagonal_spread", "Spread of the diagonal", "Near its start: no coordinate was told apart from others."),
+
+
+def _pair(lines: Sequence[dict[str, Any]], kind: str, model: str, role: str) -> list[Point]:
+    """(generation, share) of a model in a role."""
+    shares = [as_dict(as_dict(line["choice_share_by_kind"][kind]).get(model)).get(role) for line in lines]
+    generations = [number(line.get("generation")) or 0.0 for line in lines]
+    return [(x, number(share) or 0.0) for x, share in zip(generations, shares, strict=True)]
+
+
+def _state(run: RunRecord) -> list[Chart | None]:
+    return [
+        line_chart(key, title, caption, {title: column(run.metrics, key)}, "", label, size=(420, 210))
+        for key, title, caption, label in (
+            ("sigma", "Step size sigma", "The width of the search distribution.", "sigma"),
+            (
+                "mean_norm",
+                "Norm of the mean",
+                "Under pure noise it grows too: growth alone is not learning.",
+                "|mean|, Euclidean",
+            ),
+            (
+                "diagonal_spread",
+                "Spread of the diagonal",
+                "Of the diagonal scales. Near 0: no coordinate was told apart from others.",
+                "standard deviation over mean",
+            ),
         )
     ]
-    spending = [
+
+
+def _spending(run: RunRecord) -> list[Chart | None]:
+    m = run.metrics
+    tokens = {"input": column(m, "input_tokens"), "output": column(m, "output_tokens")}
+    shares = {key: column(m, f"{key}_share") for key in ("failed", "undecided", "no_response")}
+    cost = column(m, "cost")
+    return [
         line_chart(
             "calls",
             "Calls per generation",
             "The gap is what sharing equal calls between candidates saved.",
             {"made": column(m, "calls"), "without sharing": column(m, "calls_without_sharing")},
+            "",
+            "calls",
             include=(0.0,),
         ),
-        line_chart("cost", "Cost per generation", "In the currency of the prices in the configuration.", _nonzero(m)),
+        line_chart("tokens", "Tokens per generation", "Of the calls that were made.", tokens, "", "tokens", (0.0,)),
+        line_chart(
+            "cost",
+            "Cost per generation",
+            "In the currency of the prices in the configuration.",
+            {"cost": cost} if any(value for _, value in cost) else {},
+            "",
+            "currency of the prices",
+            include=(0.0,),
+        ),
         line_chart(
             "failures",
             "Episodes without a plain outcome",
-            "Failed: a call could not be completed. Undecided: no answer was found in the reply.",
-            {"failed": column(m, "failed_share"), "undecided": column(m, "undecided_share")},
+            "Failed: a call could not be completed. Undecided: no answer was found in the reply. No response: a "
+            "Verifier came before there was anything to verify.",
+            {key.replace("_", " "): points for key, points in shares.items()},
             "%",
+            "share of episodes",
             include=(0.0,),
         ),
         line_chart(
@@ -174,125 +246,28 @@ def sections(run: RunRecord) -> list[tuple[str, str, list[Chart]]]:
             "Transcripts read by the encoder",
             "Distinct ones since the process began, and those that were new in the generation.",
             {"distinct": column(m, "distinct_transcripts"), "new": column(m, "new_transcripts")},
+            "",
+            "transcripts",
             include=(0.0,),
         ),
     ]
-    parts = (
-        ("Learning", "", learning),
-        ("What it chose", "A line of one colour for every kind means that the question is not looked at.", choices),
-        ("State of the search", "These tell learning from drift.", state),
-        ("Calls, cost and failures", "", spending),
-    )
-    return [(h, text, [f for f in figures if f]) for h, text, figures in parts if any(figures)]
 
 
-def choose(transcripts: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A dozen episodes to read, taken in turn from every (kind, outcome), in the order of the file within each."""
-    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for episode in transcripts:
-        groups.setdefault((str(episode.get("kind")), outcome(episode)), []).append(episode)
-    depth = max(map(len, groups.values()), default=0)
-    return [group[i] for i in range(depth) for group in groups.values() if i < len(group)][:CONVERSATIONS]
-
-
-def outcome(episode: Mapping[str, Any]) -> str:
-    """``right``, ``wrong``, ``undecided`` or ``failed``."""
-    return "failed" if episode.get("reward") is None else str(episode.get("grade") or "no answer")
-
-
-def percent(value: Any, digits: int = 1) -> str:
-    """A share in percent; a dash where it is not known."""
-    known = number(value)
-    return "-" if known is None else f"{100 * known:.{digits}f}"
-
-
-def points(value: Any) -> str:
-    """A difference of shares in percentage points, with its sign."""
-    known = number(value)
-    return "-" if known is None else f"{100 * known:+.1f}"
-
-
-def count(value: Any, digits: int = 0) -> str:
-    """A number with thousands separated; a dash where it is not known."""
-    known = number(value)
-    return "-" if known is None else f"{known:,.{digits}f}"
-
-
-def clip(text: str, limit: int = TURN_CHARS) -> str:
-    """The first ``limit`` characters, and how many were left out."""
-    return text if len(text) <= limit else f"{text[:limit]} … ({len(text) - limit:,} more characters)"
-
-
-def _row(row: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "name": str(row.get("name", "?")),
-        "note": str(row.get("note") or ""),
-        "accuracy": {"mean": None, "low": None, "high": None} | _dict(row.get("accuracy")),
-        "difference": {"mean": None, "low": None, "high": None} | _dict(row.get("difference")),
-        "by_kind": _dict(row.get("by_kind")),
-        **{key: row.get(key) for key in ("calls_per_question", "calls", "undecided_share", "incomplete_share")},
-    }
-
-
-def _conversation(episode: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    turns = _dicts(episode.get("turns"))
-    limit = min(TURN_CHARS, CONVERSATION_CHARS // max(1, len(turns)))
-    return {
-        "question": clip(str(episode.get("question", ""))),
-        "kind": str(episode.get("kind", "")),
-        "answer": clip(str(episode.get("answer", "")), 300),
-        "outcome": outcome(episode),
-        "end": str(episode.get("end") or "").replace("_", " "),
-        "turns": [
-            {
-                "model": _speaker(turn.get("model"), names),
-                "role": str(turn.get("role", "")),
-                "text": clip(str(turn.get("text") or ""), limit),
-                "verdict": turn.get("verdict"),
-            }
-            for turn in turns
-        ],
-    }
-
-
-def _speaker(model: Any, names: Sequence[str]) -> str:
-    return names[model] if isinstance(model, int) and 0 <= model < len(names) else str(model)
-
-
-def _shares(
-    id: str,
-    title: str,
-    caption: str,
-    metrics: Sequence[dict[str, Any]],
-    path: tuple[str, ...],
-    names: Sequence[str],
-    styles: Mapping[str, int],
-) -> Chart | None:
-    return share_chart(id, title, caption, {n: column(metrics, *path, n) for n in names}, styles)
-
-
-def _names(known: Sequence[str], shares: Sequence[dict[str, Any]]) -> list[str]:
-    seen = dict.fromkeys(name for share in shares for name in share)
+def _models(run: RunRecord) -> list[str]:
+    seen = dict.fromkeys(name for line in run.metrics for name in as_dict(line.get("model_share")))
+    known = run.model_names
     return [name for name in known if name in seen] + [name for name in seen if name not in known]
 
 
-def _nonzero(metrics: Sequence[dict[str, Any]]) -> dict[str, list[Point]]:
-    cost = column(metrics, "cost")
-    return {"cost": cost} if any(value for _, value in cost) else {}
+def _failures(run: RunRecord) -> list[tuple[str, int]]:
+    """Replies that failed in training, by outcome, most first; those of shared calls count for each episode."""
+    totals: dict[str, float] = {}
+    for line in run.metrics:
+        for outcome, times in as_dict(line.get("failures")).items():
+            totals[outcome] = totals.get(outcome, 0.0) + (number(times) or 0.0)
+    return sorted(((o.replace("_", " "), int(n)) for o, n in totals.items() if n), key=lambda pair: -pair[1])
 
 
 def _seconds(run: RunRecord) -> list[tuple[str, float]]:
     totals = [(phase, sum(v for _, v in column(run.metrics, "seconds", phase))) for phase in (*PHASES, "total")]
     return [(phase, seconds) for phase, seconds in totals if seconds > 0]
-
-
-def _dict(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def _dicts(value: Any) -> list[dict[str, Any]]:
-    return [item for item in _list(value) if isinstance(item, dict)]

@@ -40,20 +40,23 @@ def outcomes(results: Sequence[EpisodeResult], population: int, models: int) -> 
 def choice_shares(
     results: Sequence[EpisodeResult], questions: Sequence[Question], names: Sequence[str]
 ) -> dict[str, Any]:
-    """Share of each model (over all, and by kind of question) and of each role among the turns taken."""
+    """Share of each model and of each role among the turns taken; by kind of question, of each model and each pair."""
     models: Counter[str] = Counter()
     roles: Counter[str] = Counter()
     by_kind: dict[str, Counter[str]] = {question.kind: Counter() for question in questions}
+    pairs: dict[str, Counter[tuple[str, str]]] = {question.kind: Counter() for question in questions}
     for result in results:
         kind = questions[result.key.question].kind
         for turn in result.state.turns:
             models[names[turn.model]] += 1
             by_kind[kind][names[turn.model]] += 1
+            pairs[kind][names[turn.model], turn.role.value] += 1
             roles[turn.role.value] += 1
     return {
         "model_share": _shares(models, names),
         "role_share": _shares(roles, [role.value for role in ROLES]),
         "model_share_by_kind": {kind: _shares(count, names) for kind, count in by_kind.items()},
+        "choice_share_by_kind": {kind: _pair_shares(count, names) for kind, count in pairs.items()},
     }
 
 
@@ -97,6 +100,13 @@ def undecided_share(results: Sequence[EpisodeResult]) -> float:
     return sum(r.grade is Grade.UNDECIDED for r in results) / len(results)
 
 
+def spread(scores: Float[np.ndarray, " P"]) -> dict[str, float | None]:
+    """Between which fitnesses the middle four fifths of the candidates lie."""
+    known = scores[np.isfinite(scores)]
+    low, high = np.quantile(known, (0.1, 0.9)) if known.size else (np.nan, np.nan)
+    return {"fitness_low": finite(low), "fitness_high": finite(high)}
+
+
 def finite(value: float) -> float | None:
     """JSON has no NaN: it becomes null."""
     return float(value) if np.isfinite(value) else None
@@ -105,3 +115,10 @@ def finite(value: float) -> float | None:
 def _shares(counts: Counter[str], names: Sequence[str]) -> dict[str, float]:
     total = max(counts.total(), 1)
     return {name: counts[name] / total for name in names}
+
+
+def _pair_shares(counts: Counter[tuple[str, str]], names: Sequence[str]) -> dict[str, dict[str, float]]:
+    """Share of every (model, role) that was chosen, in four digits: a figure shows no more."""
+    total = max(counts.total(), 1)
+    chosen = {name: {r.value: counts[name, r.value] for r in ROLES if counts[name, r.value]} for name in names}
+    return {name: {role: round(n / total, 4) for role, n in of.items()} for name, of in chosen.items() if of}

@@ -14,6 +14,7 @@ from rich.markup import escape
 from trinity_jax.config import Settings
 from trinity_jax.coordinator.export import save_coordinator
 from trinity_jax.encoder.compiled import compiled
+from trinity_jax.episode.episode import ROLES
 from trinity_jax.errors import UserError
 from trinity_jax.evaluation import table
 from trinity_jax.evaluation.baselines import compare
@@ -31,7 +32,8 @@ from trinity_jax.training.metrics import finite
 from trinity_jax.training.rig import WARM_UP_SCOPE, Rig, build_model, rigged
 from trinity_jax.training.warm_start import PROBES_SCOPE
 
-_TRANSCRIPTS = 24
+# Of the coordinator's held-out episodes, to read in the report: a few kilobytes each.
+_TRANSCRIPTS = 96
 
 
 def train(
@@ -170,10 +172,35 @@ def _transcripts(
                 "reward": result.reward,
                 "grade": result.grade,
                 "end": result.state.end,
-                "turns": [
-                    {"model": names[t.model], "role": t.role, "text": t.text, "verdict": t.verdict}
-                    for t in result.state.turns
-                ],
+                "failure": None if result.reward is not None else next(iter(_failures(result)), None),
+                "turns": _turns(result, names),
             }
         )
+    return lines
+
+
+def _failures(result: EpisodeResult) -> list[str]:
+    return [reply.outcome.value for reply in result.replies if not reply.outcome.gradable]
+
+
+def _turns(result: EpisodeResult, names: Sequence[str]) -> list[dict[str, Any]]:
+    """The turns that were taken; ``probability`` of the model, times the role's where no Thinker had named it."""
+    lines, named = [], None
+    for turn, decision, reply in zip(result.state.turns, result.decisions, result.replies, strict=False):
+        sure = None
+        if decision.model_probs and decision.role_probs:
+            sure = decision.model_probs[turn.model] * (1.0 if named else decision.role_probs[ROLES.index(turn.role)])
+        lines.append(
+            {
+                "model": names[turn.model],
+                "role": turn.role,
+                "text": turn.text,
+                "verdict": turn.verdict,
+                "probability": sure,
+                "input_tokens": reply.input_tokens,
+                "output_tokens": reply.output_tokens,
+                "cost": reply.cost,
+            }
+        )
+        named = turn.suggested_role
     return lines
