@@ -47,6 +47,7 @@ class ModelSettings(Group):
     presence_penalty: float | None = None
     reasoning_effort: str | None = None
     extra_body: dict[str, Any] = Field(default_factory=dict)
+    images: bool = Field(default=False, description="serving: whether the model takes images (format: chat)")
     price: PriceSettings = PriceSettings()
     concurrency: Positive = Field(default=64, description="most calls in flight; fewer while the endpoint pushes back")
     requests_per_minute: float | None = Field(default=None, gt=0)

@@ -4,10 +4,11 @@ import asyncio
 import math
 
 from trinity_jax.config import BudgetSettings, PriceSettings
-from trinity_jax.pool.reply import Message
+from trinity_jax.pool.reply import Message, RichMessage
 
 _PER_TOKENS = 1_000_000
 _TEMPLATE_TOKENS = 16
+_IMAGE_TOKENS = 16_384  # more than any provider counts for one picture
 
 
 def price_of(price: PriceSettings, input_tokens: int, output_tokens: int) -> float:
@@ -17,7 +18,15 @@ def price_of(price: PriceSettings, input_tokens: int, output_tokens: int) -> flo
 
 def most_input_tokens(messages: tuple[Message, ...]) -> int:
     """An upper bound without the model's tokenizer: a token holds at least one byte, a template adds a few."""
-    return sum(len(m.content.encode("utf-8", "replace")) + _TEMPLATE_TOKENS for m in messages)
+    return sum(_most(message) for message in messages)
+
+
+def _most(message: Message) -> int:
+    most = len(message.content.encode("utf-8", "replace")) + _TEMPLATE_TOKENS
+    if isinstance(message, RichMessage):
+        # An image's bytes are no tokens; of other fields (tool calls) each byte may be one.
+        most += message.images * _IMAGE_TOKENS or len(message.fields)
+    return most
 
 
 class Ledger:

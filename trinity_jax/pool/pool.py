@@ -3,7 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import aiohttp
 
@@ -19,13 +19,17 @@ from trinity_jax.pool.reply import Call, Message, Outcome, Reply, Responder, Sam
 
 @dataclass(frozen=True)
 class Seat:
-    """How one model of the pool is addressed, sampled and priced; ``attempts`` bounds how often a call is billed."""
+    """How one model of the pool is addressed, sampled and priced.
+
+    ``attempts`` bounds how often a call is billed; ``images`` says whether the model takes them.
+    """
 
     endpoint: str
     model: str
     sampling: Sampling = field(default_factory=Sampling)
     price: PriceSettings = field(default_factory=PriceSettings)
     attempts: int = 1
+    images: bool = False
 
     def worst_cost(self, messages: tuple[Message, ...]) -> float:
         """What a call can cost at most: every attempt billed, every token generated."""
@@ -125,17 +129,35 @@ class Pool:
             if known is not None:
                 self.counters.reused += 1
                 return known
-            task = asyncio.create_task(self._make(key, call, model))
+            task = asyncio.create_task(self._make(call, model, seat))
             self._in_flight[key] = task
-            task.add_done_callback(lambda _: self._in_flight.pop(key, None))
+            task.add_done_callback(lambda done: self._settled(key, done))
         return await asyncio.shield(task)
+
+    async def call_alone(
+        self, model: int, role: str, messages: Sequence[Message], *, scope: str, sampling: Sampling, occurrence: int = 0
+    ) -> Reply:
+        """Ask model number ``model`` for one caller alone: never shared, never looked up, cancelled with its caller.
+
+        Args:
+            model: number of the model.
+            role: as what it speaks.
+            messages: what it reads.
+            scope: the caller's own, so that no call has the identity of another.
+            sampling: in place of the seat's.
+            occurrence: how many equal calls the caller made before.
+        """
+        seat = replace(self.seats[model], sampling=sampling)
+        call = Call(seat.endpoint, seat.model, role, tuple(messages), sampling, scope, 0, occurrence)
+        self.counters.asked += 1
+        return await self._make(call, model, seat)
 
     def forget_failures(self) -> None:
         """Let calls that failed be tried again."""
         self._failed.clear()
 
-    async def _make(self, key: str, call: Call, model: int) -> Reply:
-        worst, most = self.seats[model].worst_cost(call.messages), self.seats[model].most_tokens(call.messages)
+    async def _make(self, call: Call, model: int, seat: Seat) -> Reply:
+        worst, most = seat.worst_cost(call.messages), seat.most_tokens(call.messages)
         refusal = await self.ledger.reserve(worst, most)
         if refusal is not None:
             self.counters.refused += 1
@@ -146,20 +168,28 @@ class Pool:
                 await self.journal.intent(call, worst)
                 reply = await self.responders[model].reply(call)
                 cost, tokens = reply.cost, reply.input_tokens + reply.output_tokens
-                await self.journal.outcome(key, reply)
+                await self.journal.outcome(call.key(), reply)
             finally:
                 self.ledger.settle(worst, cost, most, tokens)
             self.counters.made += 1
-        if not reply.outcome.gradable:
-            self._failed[key] = reply
         self.counters.input_tokens += reply.input_tokens
         self.counters.output_tokens += reply.output_tokens
         self.counters.cost += reply.cost
         self.counters.outcomes[reply.outcome] += 1
         return reply
 
+    def _settled(self, key: str, task: "asyncio.Task[Reply]") -> None:
+        self._in_flight.pop(key, None)
+        if not task.cancelled() and task.exception() is None and not task.result().outcome.gradable:
+            self._failed[key] = task.result()
+
     async def close(self) -> None:
         """Stop what is in flight, free connections, flush the journal."""
+        await self.hang_up()
+        self.journal.close()
+
+    async def hang_up(self) -> None:
+        """Stop what is in flight and free connections; the journal stays open, for a pool that takes this one's place."""
         tasks = tuple(self._in_flight.values())
         for task in tasks:
             task.cancel()
@@ -167,7 +197,6 @@ class Pool:
         await asyncio.gather(*(responder.close() for responder in self.responders))
         if self._session is not None:
             await self._session.close()
-        self.journal.close()
 
     async def __aenter__(self) -> "Pool":
         return self
@@ -213,7 +242,7 @@ async def build_pool(
     except BaseException:
         await session.close()
         raise
-    seats = [Seat(address(m), m.model, sampling_of(m), m.price, m.attempts) for m in models]
+    seats = [Seat(address(m), m.model, sampling_of(m), m.price, m.attempts, m.images) for m in models]
     return Pool(clients, journal, ledger, seats, session, judge)
 
 

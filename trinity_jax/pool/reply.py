@@ -8,6 +8,10 @@ from functools import cached_property
 from typing import Protocol
 
 
+TOOL_CALLS = "tool_calls"
+"""The ``finish_reason`` of a reply that calls a tool the call offered."""
+
+
 class Outcome(StrEnum):
     """The closed set of ways a call can end (a failure is data, never an exception)."""
 
@@ -34,6 +38,19 @@ class Message:
 
     role: str
     content: str
+
+
+@dataclass(frozen=True)
+class RichMessage(Message):
+    """A message with more to it than text: images, tool calls, a tool's result.
+
+    ``content`` is its text, ``fields`` a JSON object that is laid over the message on the chat wire (``content`` as a list
+    of parts, ``tool_calls``, ``tool_call_id``), kept as text so that it is part of the call's identity. ``images`` counts
+    the images in it. A class of its own, so that the identity of plain calls stays as it is.
+    """
+
+    fields: str = "{}"
+    images: int = 0
 
 
 @dataclass(frozen=True)
@@ -101,7 +118,8 @@ def digest(canonical: str) -> str:
 class Reply:
     """What came back. ``cost`` in the price table's currency, ``seconds`` of wall time over all attempts.
 
-    ``reasoning`` is what a reasoning model thought before ``text``; it never enters a transcript.
+    ``reasoning`` is what a reasoning model thought before ``text``; it never enters a transcript. Where a call offers
+    tools and the model calls one, ``finish_reason`` is `TOOL_CALLS` and ``text`` the JSON of the assistant's message.
     """
 
     outcome: Outcome

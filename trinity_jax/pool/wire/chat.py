@@ -6,7 +6,7 @@ Source: https://platform.openai.com/docs/api-reference/chat.
 import json
 from typing import Any
 
-from trinity_jax.pool.reply import Call, Outcome
+from trinity_jax.pool.reply import Call, Message, Outcome, RichMessage
 from trinity_jax.pool.wire.common import Answer, Format, billed, count, joined, merged, objects, text_of
 
 LIMITS = ("max_tokens", "max_completion_tokens")
@@ -31,12 +31,17 @@ def bearer(key: str) -> dict[str, str]:
 def body(call: Call) -> dict[str, Any]:
     """The JSON object to send; ``None`` leaves a field out, also one set to null in ``extra_body``."""
     sampling = call.sampling
-    messages = [{"role": message.role, "content": message.content} for message in call.messages]
+    messages = [_sent(message) for message in call.messages]
     made = {"model": call.model, "messages": messages, sampling.max_tokens_field: sampling.max_tokens}
     made |= {field: getattr(sampling, field) for field in _SAMPLING}
     sent = merged(made, json.loads(sampling.extra_body))
     # A limit in extra_body is at most the configured one, but the context may have clipped that.
     return sent | {field: min(sent[field], sampling.max_tokens) for field in LIMITS if field in sent}
+
+
+def _sent(message: Message) -> dict[str, Any]:
+    plain = {"role": message.role, "content": message.content}
+    return plain | json.loads(message.fields) if isinstance(message, RichMessage) else plain
 
 
 def read(data: dict[str, Any]) -> Answer | None:
@@ -57,7 +62,23 @@ def read(data: dict[str, Any]) -> Answer | None:
             outcome, detail = Outcome.FILTERED, f"refused: {refusal}"
         elif message.get("tool_calls") or message.get("function_call"):
             detail = "a tool call instead of an answer"
-    return Answer(text, _reasoning(message, parts), finish, outcome, _usage(data.get("usage")), detail)
+    calls = _tool_calls(message)
+    said = {"role": "assistant", "content": text or None, "tool_calls": calls} if calls else None
+    return Answer(text, _reasoning(message, parts), finish, outcome, _usage(data.get("usage")), detail, said)
+
+
+def _tool_calls(message: dict[str, Any]) -> list[dict[str, Any]]:
+    """The tool calls that can be passed on: with an id, a name, and arguments as text."""
+    calls = []
+    for call in objects(message.get("tool_calls")):
+        function = call.get("function")
+        name = text_of(function.get("name")) if isinstance(function, dict) else ""
+        if isinstance(function, dict) and name:
+            arguments = function.get("arguments")
+            arguments = arguments if isinstance(arguments, str) else json.dumps(arguments or {})  # Ollama: an object
+            number = text_of(call.get("id")) or f"call_{len(calls)}"
+            calls.append({"id": number, "type": "function", "function": {"name": name, "arguments": text_of(arguments)}})
+    return calls
 
 
 def _reasoning(message: dict[str, Any], parts: list[dict[str, Any]]) -> str:
@@ -82,4 +103,5 @@ CHAT = Format(
     read=read,
     holds="choices",
     own=frozenset({"model", "messages", "stream", "n"}),
+    rich=True,
 )

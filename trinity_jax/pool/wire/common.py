@@ -8,7 +8,7 @@ from typing import Any
 
 from trinity_jax.config import PriceSettings
 from trinity_jax.pool.ledger import most_input_tokens, price_of
-from trinity_jax.pool.reply import Call, Outcome, Reply
+from trinity_jax.pool.reply import TOOL_CALLS, Call, Outcome, Reply
 
 _DETAIL_CHARS = 300
 _MOST_TOKENS = 10**9
@@ -25,6 +25,7 @@ class Answer:
         outcome: ``ok``, ``truncated``, ``filtered`` or ``error``; a text without a word becomes ``empty`` later.
         usage: tokens billed (sent, received), if the server says.
         detail: what else is worth knowing, such as a refusal's words.
+        message: the assistant's message where it calls tools.
     """
 
     text: str
@@ -33,6 +34,7 @@ class Answer:
     outcome: Outcome = Outcome.OK
     usage: tuple[int, int] | None = None
     detail: str | None = None
+    message: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ class Format:
         read: JSON object of a reply to what it says, or ``None`` where it holds none.
         holds: what a reply must have, for the message when it has not.
         own: fields that ``extra_body`` may not set, dots leading inwards.
+        rich: whether it carries `RichMessage`, tools and a response format as chat completions have them.
     """
 
     path: Callable[[str], str]
@@ -54,6 +57,7 @@ class Format:
     read: Callable[[dict[str, Any]], Answer | None]
     holds: str
     own: frozenset[str]
+    rich: bool = False
 
 
 class Failed(Exception):  # noqa: N818 (an outcome on its way to a reply, not an error of this program)
@@ -123,15 +127,20 @@ def reply_of(call: Call, price: PriceSettings, answer: Answer) -> Reply:
     content, inline = split_reasoning(answer.text)
     reasoning = answer.reasoning or inline
     outcome = answer.outcome
+    detail, finish = short(answer.detail) if answer.detail else None, answer.finish
+    offered = '"tools"' in call.sampling.extra_body and "tools" in json.loads(call.sampling.extra_body)
+    if offered and outcome is Outcome.OK:
+        # Whoever offers tools reads the finish reason: it says so where there is one to be called, and nowhere else.
+        finish = TOOL_CALLS if answer.message else None if finish == TOOL_CALLS else finish
+        content, detail = (json.dumps(answer.message), None) if answer.message else (content, detail)
     if outcome in (Outcome.OK, Outcome.TRUNCATED) and not content.strip():
         outcome = Outcome.EMPTY
-    detail = short(answer.detail) if answer.detail else None
     counts = answer.usage
     if counts is None:
         said = len((content + reasoning).encode("utf-8", "replace"))
         counts = most_input_tokens(call.messages), min(said, call.sampling.max_tokens)
         detail = "; ".join(filter(None, (detail, "the server counts no tokens: bounded by bytes")))
-    return Reply(outcome, content, *counts, price_of(price, *counts), 0.0, 1, answer.finish, detail, reasoning)
+    return Reply(outcome, content, *counts, price_of(price, *counts), 0.0, 1, finish, detail, reasoning)
 
 
 def split_reasoning(content: str) -> tuple[str, str]:
