@@ -10,13 +10,13 @@ from trinity_jax.encoder.text import Router
 from trinity_jax.episode.episode import ROLES, EpisodeState, Role, allowed_roles
 from trinity_jax.episode.transcript import view
 from trinity_jax.pool.journal import DecisionKey, DecisionRow, Journal
+from trinity_jax.rollout.company import Company
 from trinity_jax.rollout.decide import Decision, EpisodeKey
 
 
-class _Waiting(NamedTuple):
+class _Asked(NamedTuple):
     key: DecisionKey
     row: Row
-    answer: "asyncio.Future[Decision]"
 
 
 class Batcher:
@@ -53,8 +53,7 @@ class Batcher:
         self._shared_keys = shared_keys
         self._generation = 0
         self._recorded: dict[DecisionKey, DecisionRow] = {}
-        self._waiting: list[_Waiting] = []
-        self._worker: asyncio.Task[None] | None = None
+        self._company: Company[_Asked, Decision] = Company(self._work)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="decide")
 
     def recall(self, generation: int) -> None:
@@ -76,38 +75,18 @@ class Batcher:
             (generation, 0 if self._shared_keys else candidate, question, repeat, turn),
             allowed_roles(state, self._episode.verifier_needs_response),
         )
-        answer: asyncio.Future[Decision] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Waiting(where, row, answer))
-        if self._worker is None or self._worker.done():
-            self._worker = asyncio.create_task(self._serve())
-        return await answer
+        return await self._company.join(_Asked(where, row))
 
     def close(self) -> None:
         """Let the thread go."""
         self._thread.shutdown(cancel_futures=True)
 
-    async def _serve(self) -> None:
+    async def _work(self, batch: list[_Asked]) -> list[Decision]:
+        rows = [asked.row for asked in batch]
         loop = asyncio.get_running_loop()
-        while self._waiting:
-            # Once round the loop: replies that have already arrived bring their episodes along.
-            await asyncio.sleep(0)
-            batch, self._waiting = self._waiting, []
-            try:
-                choices = await loop.run_in_executor(
-                    self._thread, self._population.decide, [w.row for w in batch], self.mode
-                )
-                self._journal.record_decisions(_record(w.key, c) for w, c in zip(batch, choices, strict=True))
-            except Exception as error:
-                # Whoever waits is told; the next batch may be fine.
-                for waiting in batch:
-                    if not waiting.answer.done():
-                        waiting.answer.set_exception(error)
-                continue
-            for waiting, choice in zip(batch, choices, strict=True):
-                if not waiting.answer.done():
-                    waiting.answer.set_result(
-                        Decision(choice.model, ROLES[choice.role], choice.model_probs, choice.role_probs)
-                    )
+        choices = await loop.run_in_executor(self._thread, self._population.decide, rows, self.mode)
+        self._journal.record_decisions(_record(asked.key, c) for asked, c in zip(batch, choices, strict=True))
+        return [Decision(c.model, ROLES[c.role], c.model_probs, c.role_probs) for c in choices]
 
 
 def _record(key: DecisionKey, choice: Choice) -> DecisionRow:
