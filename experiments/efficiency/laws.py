@@ -2,7 +2,7 @@ r"""The laws behind Propositions 1 and 2 in closed form or by quadrature, in num
 
 A candidate is $m + \sigma z$, its logit $l = l(m) + \sigma g \cdot z - \sigma^2 z'Hz/2$, its reward the mean of R draws
 of Bernoulli(sigmoid(l)). $G = |g|^2 / \mathrm{tr} H$ is the scale of every gain. First order in $1/n$ unless said;
-evolution.md section 3.
+the study checks them numerically.
 """
 
 import math

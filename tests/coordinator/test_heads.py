@@ -1,4 +1,4 @@
-"""Heads against trinity.md section 5: sizes, formulas written in numpy, and what masks and factors promise."""
+"""Heads against the paper's table: sizes, formulas written in numpy, and what masks and factors promise."""
 
 import jax
 import jax.numpy as jnp

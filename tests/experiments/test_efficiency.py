@@ -52,9 +52,9 @@ def test_the_papers_constants():
     assert laws.kappa(P) == pytest.approx(1.261, abs=0.0005)
     assert laws.kbar(P) == pytest.approx(14.6, abs=0.05)
     assert 1 / laws.es_threshold(P, 16) == pytest.approx(46.3, abs=0.05)
-    # trinity.md 7: T / ln(16 T) at T = 60 is 8.74.
+    # Proposition 1: T / ln(16 T) at T = 60 is 8.74.
     assert laws.ratio_bound(P, 60, 960) == pytest.approx(laws.kbar(P) / 2 * 8.74, rel=1e-3)
-    # evolution.md 3: the bound with equal replications, and the ratio that the laws predict.
+    # The bound with equal replications, and the ratio that the laws predict.
     assert laws.ratio_bound(P, 60, 1920) == pytest.approx(57.9, abs=0.05)
     law = laws.es_slope(1.0, laws.es_spread(1.0, P), P) * 60 / (laws.expected_maximum(1920) ** 2 / 2)
     assert law == pytest.approx(75, abs=0.7)

@@ -47,7 +47,7 @@ class EncoderSettings(Group):
 
 
 class SvfSettings(Group):
-    """Which matrices get singular-value scales (trinity.md section 4)."""
+    """Which matrices get singular-value scales (arXiv 2512.04695, section 3.2)."""
 
     preset: Literal["none", "layer", "released", "custom"] = "none"
     layer: int = Field(default=-2, description="block of the `layer` and `released` presets, counted as in Python")
@@ -65,7 +65,7 @@ class SvfSettings(Group):
 
 
 class HeadSettings(Group):
-    """The map from h to L model logits and 3 role logits (trinity.md section 5)."""
+    """The map from h to L model logits and 3 role logits (arXiv 2512.04695, section 3.2, and its table of heads)."""
 
     kind: Literal["linear", "block_diagonal", "low_rank", "sparse"] = "linear"
     blocks: Positive = Field(default=2, description="for block_diagonal: how many blocks")

@@ -91,7 +91,7 @@ class WarmStartSettings(Group):
 
 
 class LearningSettings(Group):
-    """How the vector is learned; the paper's way is `sep_cma_es` (trinity.md section 6)."""
+    """How the vector is learned; the paper's way is `sep_cma_es`."""
 
     learner: Literal["sep_cma_es", "isotropic_es", "open_es", "random_search", "reinforce", "grpo"] = Field(
         default="sep_cma_es",

@@ -9,7 +9,7 @@ from trinity_jax.config.base import Count, Group, Positive
 
 
 class EpisodeSettings(Group):
-    """The tri-role protocol (trinity.md section 3)."""
+    """The tri-role protocol (arXiv 2512.04695, section 3)."""
 
     max_calls: Positive = 5
     transcript: Literal["worker_thoughts", "full"] = "worker_thoughts"

@@ -1,4 +1,4 @@
-"""The authors' published vector as one of our coordinators (trinity.md 2 and 4)."""
+"""The authors' published vector as one of our coordinators (arXiv 2512.04695, its released supplement)."""
 
 import zipfile
 from collections.abc import Sequence

@@ -27,7 +27,7 @@ class TextTokenizer(Protocol):
 class Router:
     """Turns what an episode shows the coordinator into token ids.
 
-    Two messages, a short system instruction and the user's text (trinity.md 2), go through the chat template
+    Two messages, a short system instruction and the user's text, go through the chat template
     (``input_format: chat``) or become ``role: content`` lines (``plain``). A transcript longer than the largest bucket
     loses the middle of its user text; the question's beginning and the latest thoughts stay.
 

@@ -113,7 +113,7 @@ def sft(
     steps: int = 1000,
     bias: bool = True,
 ) -> Rows:
-    """Supervised training of a linear head from zero: Adam on the cross-entropy with `labels` (trinity.md section 6).
+    """Supervised training of a linear head from zero: Adam on the cross-entropy with `labels`.
 
     The encoder is not touched. The paper gives learning rate 1e-6 and batches of 64; it does not say how many steps.
 

@@ -1,4 +1,4 @@
-"""Random search: draw vectors, keep the one that fared best (trinity.md section 6 and 7)."""
+"""Random search: draw vectors, keep the one that fared best (the paper's rival, and Proposition 1's)."""
 
 import math
 from functools import partial

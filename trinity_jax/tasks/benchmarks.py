@@ -18,7 +18,7 @@ from trinity_jax.tasks.generated import in_turn
 from trinity_jax.tasks.question import Question
 from trinity_jax.tasks.schemas import Row, Schema
 
-SEED = 42  # of the shuffle before a cut (trinity.md 9), as `datasets.Dataset.shuffle(seed=42)` draws it
+SEED = 42  # of the shuffle before a cut, as `datasets.Dataset.shuffle(seed=42)` draws it
 _log = logging.getLogger(__name__)
 MAX_LEFT_OUT = 0.02  # share of rows that no grader can grade (options that repeat); more, and it is another file
 
