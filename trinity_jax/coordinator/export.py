@@ -27,15 +27,46 @@ from trinity_jax.config import (
     Settings,
     SvfSettings,
 )
+from trinity_jax.coordinator import familiar as familiars
 from trinity_jax.coordinator import layout as layouts
+from trinity_jax.coordinator.familiar import Familiar
 from trinity_jax.coordinator.heads import Factors, Head, Weights
 from trinity_jax.coordinator.layout import Layout
+from trinity_jax.coordinator.profile import Profile
 from trinity_jax.coordinator.readout import Readout, fold, shapes
 from trinity_jax.errors import UserError
 
 _JSON, _TENSORS = "coordinator.json", "coordinator.safetensors"
 UNKNOWN = "unknown"
 """Stands for the hash of weights that are not at hand."""
+
+
+class Step(BaseModel):
+    """One change of the pool, as the coordinator's lineage keeps it.
+
+    Attributes:
+        action: ``drop`` took a row away, ``add`` put one in, ``renew`` fitted one anew, ``profile`` changed no number.
+        models: whom it was about.
+        parent: SHA-256 of the tensor file of the coordinator it was made from.
+        calls: paid for it.
+        cost: their cost.
+        probes: single calls among those asked for.
+        generations: of the evolution after it.
+        episodes: of each candidate in a generation.
+        population: candidates of a generation.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    action: Literal["drop", "add", "renew", "profile"]
+    models: tuple[str, ...]
+    parent: str
+    calls: int = 0
+    cost: float = 0.0
+    probes: int = 0
+    generations: int = 0
+    episodes: int = 0
+    population: int = 0
 
 
 class Description(BaseModel):
@@ -48,6 +79,7 @@ class Description(BaseModel):
         folded_n: numbers that decide once the head is folded: scales, plain head or factors, bias.
         checkpoint: hash of the encoder weights it was trained on, or `UNKNOWN`.
         sha256: of the tensor file.
+        fallback: the model that was best alone; None where that was not found out.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -65,6 +97,7 @@ class Description(BaseModel):
     folded_n: int
     checkpoint: str
     sha256: str
+    fallback: str | None = None
 
 
 @dataclass(frozen=True)
@@ -80,6 +113,7 @@ class Coordinator:
         weights: the head folded onto h: a matrix [L+3, D], or factors [rank, D] and [L+3, rank].
         bias: added to their logits, [L+3], None where it is zero.
         deltas: relative changes of singular values by target.
+        familiar: the training questions' states; None in a coordinator that does not have them.
     """
 
     description: Description
@@ -90,6 +124,7 @@ class Coordinator:
     weights: Weights
     bias: Float[np.ndarray, " O"] | None
     deltas: dict[str, np.ndarray]
+    familiar: Familiar | None = None
 
 
 def assemble(
@@ -99,6 +134,8 @@ def assemble(
     head: Head,
     readout: Readout,
     vector: Float[np.ndarray, " n"],
+    familiar: Familiar | None = None,
+    fallback: str | None = None,
 ) -> Coordinator:
     """A coordinator from its parts.
 
@@ -109,6 +146,8 @@ def assemble(
         head: from coordinates to logits; a noisy one is kept as it is in evaluation.
         readout: coordinates it was evolved in.
         vector: usually the distribution mean.
+        familiar: states of the training questions.
+        fallback: the model that is best alone.
 
     Raises:
         UserError: a vector that does not fit the layout.
@@ -125,10 +164,11 @@ def assemble(
             "folded_n": sum(array.size for array in (*deltas.values(), *folded.values())),
             "checkpoint": checkpoint,
             "sha256": "",
+            "fallback": fallback,
         }
     )
     weights, bias = _weights(folded)
-    whole = Coordinator(described, vector, layout, head, readout, weights, bias, deltas)
+    whole = Coordinator(described, vector, layout, head, readout, weights, bias, deltas, familiar)
     sha256 = hashlib.sha256(_tensors(whole)).hexdigest()
     return replace(whole, description=described.model_copy(update={"sha256": sha256}))
 
@@ -141,10 +181,12 @@ def save_coordinator(
     head: Head,
     readout: Readout,
     vector: Float[np.ndarray, " n"],
+    familiar: Familiar | None = None,
+    fallback: str | None = None,
 ) -> None:
     """`assemble` and `write_coordinator` with the settings of a run."""
     kept = {name: getattr(settings, name) for name in ("head", "readout", "svf", "encoder", "policy", "episode")}
-    write_coordinator(folder, assemble(kept, checkpoint, layout, head, readout, vector))
+    write_coordinator(folder, assemble(kept, checkpoint, layout, head, readout, vector, familiar, fallback))
 
 
 def write_coordinator(folder: Path, coordinator: Coordinator) -> None:
@@ -212,7 +254,11 @@ def load_coordinator(folder: Path) -> Coordinator:
     if found != expected:
         pool = ", ".join(described.pool)
         raise UserError(f"{folder / _TENSORS}: expected head tensors {expected} for the pool {pool}, got {found}")
-    return Coordinator(described, vector, layout, head, readout, *_weights(parts), deltas)
+    known = None
+    if "familiar.states" in tensors and "familiar.threshold" in tensors:
+        threshold = tensors["familiar.threshold"]
+        known = familiars.checked(tensors["familiar.states"], threshold, width, str(folder / _TENSORS))
+    return Coordinator(described, vector, layout, head, readout, *_weights(parts), deltas, known)
 
 
 def describe(coordinator: Coordinator) -> str:
@@ -225,15 +271,24 @@ def describe(coordinator: Coordinator) -> str:
     folded = " and ".join(" x ".join(map(str, matrix.shape)) for matrix in matrices)
     scales = f"{d.svf.preset}: {', '.join(d.targets)}" if d.targets else "none"
     cut = "" if d.encoder.layers is None else f", first {d.encoder.layers} layers"
+    known = coordinator.familiar
+    questions = (
+        "no states of training questions" if known is None else f"{len(known.states)} states of training questions"
+    )
     lines = {
         "pool": ", ".join(d.pool),
         "head": f"{kind}, evolved in {coordinates} coordinates, folds to {folded}{bias}",
         "svf": f"{scales} ({sum(delta.size for delta in coordinator.deltas.values())} scales)",
         "encoder": f"{d.encoder.source}{cut}, {d.encoder.input_format} input, weights {d.checkpoint}",
+        "alone": f"best model {d.fallback or 'unknown'}; {questions}",
         "policy": f"{d.policy.evaluate} in evaluation, at most {d.episode.max_calls} calls",
         "vector": f"n = {d.evolved_n} evolved, {d.folded_n} folded, norm {np.linalg.norm(coordinator.vector):.4g}",
         "sha256": d.sha256,
     }
+    if d.lineage:
+        lines["lineage"] = "; ".join(
+            f"{step.action} {', '.join(step.models)} ({step.calls} calls)" for step in d.lineage
+        )
     return "\n".join(f"{name:<8} {text}" for name, text in lines.items())
 
 
@@ -266,6 +321,9 @@ def _tensors(coordinator: Coordinator) -> bytes:
     tensors |= {f"head.{name}": array for name, array in {**folded, "bias": coordinator.bias}.items()}
     tensors |= {f"svf.{name}": delta for name, delta in coordinator.deltas.items()}
     tensors |= {f"readout.{name}": array for name, array in coordinator.readout._asdict().items()}
+    if coordinator.familiar is not None:
+        threshold = np.float32(coordinator.familiar.threshold)
+        tensors |= {"familiar.states": coordinator.familiar.states, "familiar.threshold": threshold}
     return write_tensors({n: np.ascontiguousarray(array) for n, array in tensors.items() if array is not None})
 
 
