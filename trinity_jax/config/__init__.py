@@ -23,6 +23,7 @@ from trinity_jax.config.pool import (
     SimulatedModelSettings,
 )
 from trinity_jax.config.run import PoolFile, PreflightSettings, Settings, TrialSettings
+from trinity_jax.config.serving import ServingSettings
 from trinity_jax.config.tasks import BenchmarkTask, EpisodeSettings, EvaluationSettings, GeneratedTask, TaskSettings
 
 __all__ = [
@@ -50,6 +51,7 @@ __all__ = [
     "ReadoutSettings",
     "RepairSettings",
     "SearchSettings",
+    "ServingSettings",
     "Settings",
     "Share",
     "Sharing",

@@ -9,6 +9,7 @@ from trinity_jax.config.encoder import EncoderSettings, HeadSettings, PolicySett
 from trinity_jax.config.hosts import HostsSettings
 from trinity_jax.config.learning import LearningSettings, TrainingSettings
 from trinity_jax.config.pool import BudgetSettings, JournalSettings, PoolSettings
+from trinity_jax.config.serving import ServingSettings
 from trinity_jax.config.tasks import EpisodeSettings, EvaluationSettings, TaskSettings
 
 
@@ -22,10 +23,11 @@ class PreflightSettings(Group):
 
 
 class PoolFile(Group):
-    """A pool on its own, for a trained coordinator: the groups ``pool`` and ``budget`` of a run's file."""
+    """A pool on its own, for a trained coordinator: the groups ``pool`` and ``budget`` of a run's file, and ``serving``."""
 
     pool: PoolSettings
     budget: BudgetSettings = BudgetSettings()
+    serving: ServingSettings = ServingSettings()
 
 
 class TrialSettings(Group):
