@@ -191,6 +191,11 @@ class Circuit:
         """Whether calls wait."""
         return self._failures >= self._most
 
+    @property
+    def resting(self) -> bool:
+        """Whether a call that comes now would wait: open, and the next try is under way or not yet due."""
+        return self.open and (self._trying or asyncio.get_running_loop().time() < self._next_try)
+
     async def enter(self) -> bool:
         """Wait until a call may go; returns whether it tries for all, to be handed to `leave`."""
         loop = asyncio.get_running_loop()
