@@ -69,9 +69,8 @@ def _conversation(episode: dict[str, Any], names: Sequence[str], budget: int) ->
 
 def _turn(turn: dict[str, Any], names: Sequence[str], limit: int) -> dict[str, Any]:
     model, role = turn.get("model"), str(turn.get("role", ""))
-    known = isinstance(model, int) and 0 <= model < len(names)
     return {
-        "model": names[model] if known else str(model),
+        "model": names[model] if isinstance(model, int) and 0 <= model < len(names) else str(model),
         "role": role,
         "style": role if role in ("worker", "thinker", "verifier") else "other",
         "text": clip(str(turn.get("text") or ""), limit),

@@ -37,8 +37,8 @@ class RunRecord:
         return [str(m["name"]) for m in models if "name" in m]
 
 
-def read(run: Path) -> RunRecord:
-    """Read config.yaml, metrics.jsonl, summary.json, evaluation/evaluation.json and transcripts.jsonl.
+def read(run: Path, transcripts: bool = True) -> RunRecord:
+    """Read config.yaml, metrics.jsonl, summary.json, evaluation/evaluation.json and, where wanted, transcripts.jsonl.
 
     Raises:
         UserError: the folder is missing, is not a run folder, or holds something unreadable before its last line.
@@ -54,7 +54,7 @@ def read(run: Path) -> RunRecord:
     if summary is None and not (run / "summary.json").exists():
         notices.append("There is no summary.json: the run was stopped before its comparison on held-out questions.")
     evaluation = _object(run / "evaluation" / "evaluation.json", notices)
-    transcripts = _lines(run / "transcripts.jsonl", notices)
+    episodes = _lines(run / "transcripts.jsonl", notices) if transcripts else []
     return RunRecord(
         run.resolve().name,
         config,
@@ -62,7 +62,7 @@ def read(run: Path) -> RunRecord:
         tuple(metrics),
         summary,
         evaluation,
-        tuple(transcripts),
+        tuple(episodes),
         tuple(notices),
     )
 

@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -15,7 +16,7 @@ TURN_CHARS = 2_000
 _SELF, _NONE = "'self'", "'none'"
 
 
-def fill(template: str, script: str, connect: bool = False, **values: Any) -> str:
+def fill(template: str, script: str, *, connect: bool = False, others: Sequence[str] = (), **values: Any) -> str:
     """A page as a string.
 
     Its Content-Security-Policy lets exactly the style sheet and the script run, whatever text stands in the page, and
@@ -25,12 +26,14 @@ def fill(template: str, script: str, connect: bool = False, **values: Any) -> st
         template: its name.
         script: its only script.
         connect: whether the script may ask the page's own server.
+        others: scripts of pages that this one opens from memory.
         values: what the template shows.
     """
     style = source("style.css")
+    scripts = " ".join(map(_digest, (script, *others)))
     policy = (
-        f"default-src 'none'; style-src {_digest(style)}; script-src {_digest(script)}; base-uri 'none'; "
-        f"form-action 'none'; connect-src {_SELF if connect else _NONE}"
+        f"default-src 'none'; style-src {_digest(style)}; script-src {scripts}; base-uri 'none'; form-action 'none'; "
+        f"connect-src {_SELF if connect else _NONE}"
     )
     page = _environment().get_template(template)
     return page.render(policy=policy, style=Markup(style), script=Markup(script), **values)
