@@ -13,16 +13,19 @@ import pytest
 from trinity_jax.report import dashboard_page, find_runs, run_page, runs_data
 
 EVIL = "</script><img src=x onerror=\"document.title='owned'\"><b>\u202e'"
-TURN = {"input_tokens": 100, "output_tokens": 20, "cost": 0.001, "milliseconds": 250.0}
+COSTS = {"outcome": "ok", "input_tokens": 100, "output_tokens": 20, "cost": 0.001, "call_ms": 250.0, "decide_ms": 1.25}
 
 
-def trace(n: int, outcome: str | None = "ok", text: str = "42") -> dict[str, Any]:
+def trace(n: int, end: str | None = "accepted") -> dict[str, Any]:
+    """As `serving.trace.Trace.to_json` writes it."""
     turns = [
-        {"model": "small", "role": "thinker", "text": text, "probability": 0.6, **TURN},
-        {"model": "large", "role": "worker", "text": text, "probability": 0.8, **TURN},
-        {"model": "large", "role": "verifier", "text": "VERDICT: ACCEPT", "verdict": True, **TURN},
+        {"turn": 1, "model": "small", "role": "thinker", "model_probability": 0.6, "role_probability": 0.5, **COSTS},
+        {"turn": 2, "model": "large", "role": "worker", "model_probability": 0.8, "forced": True, **COSTS},
+        {"turn": 3, "model": "large", "role": "verifier", "verdict": True, "substitute": "circuit_open", **COSTS},
     ]
-    return {"id": f"chatcmpl-{n}", "created": 1_700_000_000 + n, "outcome": outcome, "question": text, "turns": turns}
+    return {"id": f"trace_{n}", "created": 1_700_000_000 + n, "turns": turns, "ms": 790.5} | (
+        {"end": end} if end else {}
+    )
 
 
 class Server(BaseHTTPRequestHandler):
@@ -77,21 +80,22 @@ ITEMS = "document.querySelectorAll('#conversation-list > li').length"
 
 @pytest.mark.parametrize("dark", [False, True])
 def test_requests_and_runs_are_shown_and_renewed(make_run, server, open_page, dark):
-    Server.traces, Server.folders = [trace(2), trace(1, "error")], [make_run(3)]
+    Server.traces, Server.folders = [trace(2), trace(1, "failed")], [make_run(3)]
     tab = open_page(server, dark=dark)
     until(tab, f"{ITEMS} === 2")
     until(tab, "document.querySelectorAll('#run-rows a').length === 1")
     shown = tab.run("document.getElementById('main').innerText")
+    chain = "small thinker → large worker → large verifier"
     for part in (
-        "✓ ok",
-        "! error",
+        "✓ accepted",
+        "✗ failed",
+        chain,
+        "791 ms",
+        "2 of 2 shown",
         "my run",
-        "3",
         "finished",
         "50.0",
-        "TWV",
-        "2 of 2 shown",
-        "On 64 held-out questions",
+        "On 64 held-out",
     ):
         assert part in shown, part
     assert tab.run("document.querySelector('#choices tr:first-child').innerText").split("\t")[:4] == [
@@ -107,27 +111,37 @@ def test_requests_and_runs_are_shown_and_renewed(make_run, server, open_page, da
     tab.run("refresh('traces')")
     until(tab, f"{ITEMS} === 3")
     assert tab.run("document.activeElement === list.children[1].querySelector('summary')")
+    body = tab.run("list.children[1].querySelector('.body').innerText")
+    for part in (
+        "probability 0.60; role with 0.50",
+        "role asked for by the Thinker",
+        "circuit open",
+        "✓ accepts",
+        "trace_2",
+    ):
+        assert part in body, part
     assert tab.run("list.children[1].querySelector('details').open")
-    assert "… running" in tab.run("list.children[0].innerText")
-    Server.traces = [trace(3, "ok"), *Server.traces[1:]]
+    assert "· running" in tab.run("list.children[0].innerText")
+    Server.traces = [trace(3), *Server.traces[1:]]
     tab.run("refresh('traces')")
-    until(tab, "list.children[0].innerText.includes('✓ ok')")
+    until(tab, "list.children[0].innerText.includes('✓ accepted')")
     assert tab.complaints() == []
     assert all(url.startswith(server.removesuffix("/dashboard")) for url in tab.requests())
 
 
 def test_filters_work_on_live_requests(server, open_page):
-    Server.traces = [trace(2), trace(1, "error")]
+    Server.traces = [trace(2), trace(1, "failed")]
     tab = open_page(server)
     until(tab, f"{ITEMS} === 2")
     tab.run("document.querySelector('select[name=outcome]').focus()")
-    tab.press("e")
+    tab.press("f")
     assert tab.run("document.querySelector('output').textContent") == "1 of 2 shown"
 
 
 def test_hostile_text_stays_text(server, open_page):
-    evil = trace(1, EVIL, EVIL)
-    Server.traces = [evil | {"id": EVIL, "turns": [{"model": EVIL, "role": EVIL, "text": EVIL}]}, trace(0)]
+    turn = dict.fromkeys(("model", "role", "substitute", "outcome", "detail", "cost"), EVIL)
+    fallback = {"model": EVIL, "reason": EVIL}
+    Server.traces = [{"id": EVIL, "end": EVIL, "error": EVIL, "fallback": fallback, "turns": [turn]}, trace(0)]
     tab = open_page(server)
     until(tab, f"{ITEMS} === 2")
     tab.run("document.querySelectorAll('details').forEach(d => d.open = true)")

@@ -1,10 +1,11 @@
 // The dashboard: asks the server for requests and runs while it is in view. All text goes in as text, never as markup.
 const SECONDS = { traces: 2, runs: 10 };
 const MOST = 200;
-const MARKS = { right: "✓", ok: "✓", wrong: "✗", undecided: "?", running: "…" };
+const GOOD = ["accepted", "tool_calls"];
+const BAD = ["failed", "cancelled"];
 const byId = id => document.getElementById(id);
 const known = new Map(); // request id -> {json, item}
-let paused = false;
+let paused = false, runsShown = "";
 
 function element(tag, properties = {}, ...children) {
   const made = document.createElement(tag);
@@ -49,41 +50,59 @@ function say(text) {
   if (byId("status").textContent !== text) byId("status").textContent = text;
 }
 
+const words = text => String(text ?? "").replaceAll("_", " ");
+const capital = text => text.slice(0, 1).toUpperCase() + text.slice(1);
+const ended = trace => words(trace.end ?? "running");
+
+function facts(spoken) {
+  const found = [];
+  const sure = value => number(value, 2);
+  if (Number.isFinite(spoken.model_probability)) found.push(`model chosen with probability ${sure(spoken.model_probability)}`);
+  if (spoken.forced) found.push("role asked for by the Thinker");
+  else if (Number.isFinite(spoken.role_probability)) found.push(`role with ${sure(spoken.role_probability)}`);
+  if (spoken.substitute) found.push(`in place of the chosen model: ${words(spoken.substitute)}`);
+  if (spoken.outcome && spoken.outcome !== "ok") found.push([words(spoken.outcome), spoken.detail].filter(Boolean).join(": "));
+  found.push(`${number(spoken.input_tokens)} tokens in, ${number(spoken.output_tokens)} out`);
+  if (spoken.cost) found.push(`cost ${money(spoken.cost)}`);
+  found.push(`${number(spoken.call_ms)} ms for the call, ${number(spoken.decide_ms, 1)} ms to decide`);
+  return `${found.join("; ")}.`;
+}
+
 function turn(spoken) {
   const role = String(spoken.role ?? "");
-  const facts = [];
-  if (Number.isFinite(spoken.probability)) facts.push(`chosen with probability ${number(spoken.probability, 2)}`);
-  if (Number.isFinite(spoken.output_tokens)) facts.push(`${number(spoken.input_tokens)} tokens in, ${number(spoken.output_tokens)} out`);
-  if (spoken.cost) facts.push(`cost ${money(spoken.cost)}`);
-  if (Number.isFinite(spoken.milliseconds)) facts.push(`${number(spoken.milliseconds)} ms`);
-  const who = element("p", { className: "who" }, element("strong", { textContent: role.slice(0, 1).toUpperCase() + role.slice(1) }), ` – ${spoken.model}`);
+  const who = element("p", { className: "who" }, element("strong", { textContent: capital(role) }), ` – ${spoken.model}`);
   if (spoken.verdict === true) who.append(" – ", element("span", { className: "accepts", textContent: "✓ accepts" }));
   if (spoken.verdict === false) who.append(" – ", element("span", { className: "rejects", textContent: "✗ rejects" }));
-  who.append(" ", element("span", { className: "soft", textContent: facts.join("; ") }));
   const style = ["worker", "thinker", "verifier"].includes(role) ? role : "other";
-  return element("li", { className: style }, who, element("div", { className: "said", dir: "auto", textContent: spoken.text ?? "" }));
+  return element("li", { className: style }, who, element("div", { className: "soft", textContent: facts(spoken) }));
+}
+
+function remarks(trace) {
+  const found = [];
+  if (trace.fallback) found.push(`${trace.fallback.model} answered in place of the coordinator: ${words(trace.fallback.reason)}`);
+  if (Number.isFinite(trace.distance)) found.push(`distance from the training questions ${number(trace.distance, 2)}, called unlike them beyond ${number(trace.threshold, 2)}`);
+  if (trace.would) found.push(`a dry run: it would ask ${trace.would.model} as ${trace.would.role}`);
+  if (trace.error) found.push(`error: ${trace.error}`);
+  found.push(`${number(trace.ms)} ms in all`, trace.id);
+  return found.map(capital).join(". ");
 }
 
 function fillItem(item, trace) {
   const turns = trace.turns ?? [];
-  const outcome = String(trace.outcome ?? "running");
-  const style = outcome in MARKS ? (outcome === "ok" ? "right" : outcome === "running" ? "none" : outcome) : "failed";
+  const good = GOOD.includes(trace.end), bad = BAD.includes(trace.end);
   const when = Number.isFinite(trace.created) ? new Date(trace.created * 1000).toLocaleTimeString() : "";
-  Object.assign(item.dataset, { outcome, turns: JSON.stringify(turns.map(t => [t.model, t.role])) });
-  const summary = item.querySelector("summary");
-  summary.replaceChildren(
-    element("span", { className: style, textContent: `${MARKS[outcome] ?? "!"} ${outcome}` }),
+  const chain = turns.map(t => `${t.model} ${t.role}`).join(" → ") || (trace.would ? `${trace.would.model} ${trace.would.role}` : "no call");
+  Object.assign(item.dataset, { outcome: ended(trace), turns: JSON.stringify(turns.map(t => [String(t.model), String(t.role)])) });
+  item.querySelector("summary").replaceChildren(
+    element("span", { className: good ? "right" : bad ? "failed" : "none", textContent: `${good ? "✓" : bad ? "✗" : "·"} ${ended(trace)}` }),
     element("span", { className: "kind", textContent: when }),
-    element("span", { className: "gist", textContent: (trace.question ?? trace.id).slice(0, 160) }),
-    element("span", { className: "who-all", textContent: turns.map(t => String(t.role).slice(0, 1).toUpperCase()).join("") }),
+    element("span", { className: "gist", textContent: chain }),
+    element("span", { className: "side", textContent: `${number(trace.ms)} ms` }),
   );
-  const spoken = element("ol", { className: "turns" });
-  if (trace.question) spoken.append(element("li", { className: "asked" },
-    element("p", { className: "who" }, element("strong", { textContent: "Question" })),
-    element("div", { className: "said", dir: "auto", textContent: trace.question })));
-  spoken.append(...turns.map(turn));
-  const end = [`Request ${trace.id}`, ...(trace.notes ?? [])].join(". ");
-  item.querySelector(".body").replaceChildren(spoken, element("p", { className: "soft", textContent: end }));
+  item.querySelector(".body").replaceChildren(
+    element("ol", { className: "turns" }, ...turns.map(turn)),
+    element("p", { className: "soft", textContent: remarks(trace) }),
+  );
 }
 
 function offer(name, values) {
@@ -110,7 +129,7 @@ function showTraces(traces) {
   }
   const kept = [...known.values()].map(({ trace }) => trace);
   const turns = kept.flatMap(trace => trace.turns ?? []);
-  offer("outcome", kept.map(trace => String(trace.outcome ?? "running")));
+  offer("outcome", kept.map(trace => ended(trace)));
   offer("model", turns.map(t => String(t.model)));
   offer("role", turns.map(t => String(t.role)));
   filter();
@@ -118,11 +137,11 @@ function showTraces(traces) {
 }
 
 function showTotals(traces, turns) {
-  const times = traces.map(trace => sum((trace.turns ?? []).map(t => t.milliseconds)));
   const totals = [
     ["Requests", number(traces.length)],
     ["Turns per request", traces.length ? number(turns.length / traces.length, 2) : "-"],
-    ["Milliseconds in calls, median", number(median(times))],
+    ["Milliseconds, median", number(median(traces.map(trace => trace.ms)))],
+    ["Fell back", number(traces.filter(trace => trace.fallback).length)],
     ["Tokens in / out", `${number(sum(turns.map(t => t.input_tokens)))} / ${number(sum(turns.map(t => t.output_tokens)))}`],
     ["Cost", money(sum(turns.map(t => t.cost)))],
   ];
@@ -134,9 +153,9 @@ function showTotals(traces, turns) {
     const share = own.length / turns.length;
     const bar = drawing(100, 10, ["rect", { class: `fill c${index % 8}`, width: 100 * share, height: 10, rx: 2 }]);
     bar.classList.add("bar");
-    return row(model, ...["worker", "thinker", "verifier"].map(role => number(own.filter(t => t.role === role).length)),
+    return row(model, ...["worker", "thinker", "verifier", "alone"].map(role => number(own.filter(t => t.role === role).length)),
       [bar, ` ${number(100 * share)} %`], number(sum(own.map(t => t.output_tokens))), money(sum(own.map(t => t.cost))),
-      number(median(own.map(t => t.milliseconds))));
+      number(median(own.map(t => t.call_ms))));
   }));
 }
 
@@ -162,6 +181,9 @@ async function openRun(event) {
 }
 
 function showRuns(runs) {
+  const json = JSON.stringify(runs);
+  if (json === runsShown && runs.every(run => run.finished)) return;
+  runsShown = json;
   const focused = document.activeElement?.getAttribute("href");
   byId("run-rows").replaceChildren(...runs.map(run => {
     const link = element("a", { href: `/dashboard/runs/${encodeURIComponent(run.name)}`, textContent: run.name });
