@@ -79,11 +79,11 @@ function turn(spoken) {
 
 function remarks(trace) {
   const found = [];
-  if (trace.fallback) found.push(`${trace.fallback.model} answered in place of the coordinator: ${words(trace.fallback.reason)}`);
+  if (trace.fallback) found.push(`in place of the coordinator, ${trace.fallback.model} answered: ${words(trace.fallback.reason)}`);
   if (Number.isFinite(trace.distance)) found.push(`distance from the training questions ${number(trace.distance, 2)}, called unlike them beyond ${number(trace.threshold, 2)}`);
   if (trace.would) found.push(`a dry run: it would ask ${trace.would.model} as ${trace.would.role}`);
   if (trace.error) found.push(`error: ${trace.error}`);
-  found.push(`${number(trace.ms)} ms in all`, trace.id);
+  found.push(`${number(trace.ms)} ms in all`, `request ${trace.id}`);
   return found.map(capital).join(". ");
 }
 
