@@ -283,9 +283,12 @@ def test_decisions_that_nobody_awaits_fail_without_noise(tmp_path, caplog):
 def test_a_damaged_table_is_told_to_who_reads(tmp_path):
     async def go():
         with Journal.open(tmp_path / "j.sqlite") as journal:
+            key = call_number(1).key()
+            await journal.intent(call_number(1))
+            await journal.outcome(key, Reply(Outcome.OK, "text"))
             with contextlib.closing(sqlite3.connect(tmp_path / "j.sqlite")) as other:
                 other.executescript("DROP TABLE decisions; DROP TABLE calls")
-            for read in (lambda: journal.decisions(0), lambda: journal.lookup("x"), journal.totals):
+            for read in (lambda: journal.decisions(0), lambda: journal.lookup(key), journal.totals):
                 with pytest.raises(UserError, match="not a usable journal"):
                     read()
 

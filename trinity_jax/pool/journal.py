@@ -63,6 +63,8 @@ class Journal(Records):
         self._writer = writer
         self._next_id = reader.execute("SELECT COALESCE(MAX(id), 0) + 1 FROM calls").fetchone()[0]
         self._open_ids: dict[str, int] = {}
+        # Most calls of a run are new, and asking SQLite for each takes as long as writing it.
+        self._ended: set[str] = {key for (key,) in reader.execute("SELECT key FROM calls WHERE outcome IS NOT NULL")}
         self._queue: queue.SimpleQueue[_Write | None] = queue.SimpleQueue()
         self._error: UserError | None = None
         self._closed = False
@@ -97,6 +99,10 @@ class Journal(Records):
             undo.pop_all()
             return journal
 
+    def lookup(self, key: str) -> Reply | None:
+        """The first gradable reply to this call, if there is one."""
+        return super().lookup(key) if key in self._ended else None
+
     async def intent(self, call: Call, reserved: float = 0.0) -> None:
         """Note that a call is about to be sent and what it may cost at worst; on disk when this returns."""
         request = call.canonical()
@@ -110,6 +116,7 @@ class Journal(Records):
         """Note how the call of the last intent with this key ended; on disk when this returns."""
         values = (*(_storable(value) for value in vars(reply).values()), time.time(), self._open_ids.pop(key))
         await self._submit(_OUTCOME, [values])
+        self._ended.add(key)
 
     def record_decisions(self, rows: Iterable[DecisionRow]) -> "asyncio.Future[None]":
         """Note decisions; the future is done when they are on disk.
@@ -160,6 +167,7 @@ class Journal(Records):
         self._next_id += len(rows)
         self._submit(_MERGE, added)
         await self._submit(_COMPLETE, [(*row[6:], row[5], row[0], row[4]) for row in rows if row[6] is not None])
+        self._ended.update(row[0] for row in rows)
 
     async def take_decisions(self, rows: Sequence[tuple]) -> None:
         """Take over rows of the table ``decisions``; one of the same key is replaced."""
@@ -269,7 +277,8 @@ def _prepare(path: Path, connection: sqlite3.Connection) -> None:
 
 def _storable(value: Any) -> Any:
     # SQLite text is UTF-8, which has no lone surrogates; a model's broken output may.
-    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
+    plain = not isinstance(value, str) or value.isascii()
+    return value if plain else value.encode("utf-8", "replace").decode()
 
 
 def _decision(row: DecisionRow) -> tuple:

@@ -7,7 +7,6 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Protocol
 
-
 TOOL_CALLS = "tool_calls"
 """The ``finish_reason`` of a reply that calls a tool the call offered."""
 
@@ -101,12 +100,16 @@ class Call:
     # Asked for by the pool, the journal and a simulated model: made once.
     @cached_property
     def _canonical(self) -> str:
-        named = {field.name: getattr(self, field.name) for field in fields(self)}
-        return json.dumps(named, default=vars, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+        return _CANONICAL.encode({name: getattr(self, name) for name in _FIELDS})
 
     @cached_property
     def _key(self) -> str:
         return digest(self._canonical)
+
+
+_FIELDS = tuple(field.name for field in fields(Call))
+# json.dumps makes an encoder for each call of it that is not plain.
+_CANONICAL = json.JSONEncoder(default=vars, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 
 
 def digest(canonical: str) -> str:
