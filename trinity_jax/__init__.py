@@ -4,9 +4,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from trinity_jax.coordinator.released import import_released
+    from trinity_jax.serving.api import open
 
 __version__ = "0.1.0"
-__all__ = ["import_released"]
+__all__ = ["import_released", "open"]
 
 
 def __getattr__(name: str) -> Any:
@@ -15,4 +16,8 @@ def __getattr__(name: str) -> Any:
         from trinity_jax.coordinator.released import import_released
 
         return import_released
+    if name == "open":
+        from trinity_jax.serving.api import open
+
+        return open
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

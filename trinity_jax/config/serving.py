@@ -26,7 +26,9 @@ class ServingSettings(Group):
     max_in_flight: Positive = Field(default=256, description="requests at once; more get 429")
     max_body_mb: float = Field(default=20.0, gt=0, description="images come in the body")
     patience_seconds: float = Field(
-        default=5.0, ge=0, description="of waiting for an endpoint that is down or pushes back, then another model answers"
+        default=5.0,
+        ge=0,
+        description="of waiting for an endpoint that is down or pushes back, then another model answers",
     )
     traces: Positive = Field(default=1000, description="how many finished requests' traces are kept in memory")
     drain_seconds: float = Field(default=30.0, ge=0, description="at the end: for requests that are being answered")

@@ -32,6 +32,7 @@ from trinity_jax.coordinator import layout as layouts
 from trinity_jax.coordinator.familiar import Familiar
 from trinity_jax.coordinator.heads import Factors, Head, Weights
 from trinity_jax.coordinator.layout import Layout
+from trinity_jax.coordinator.lineage import Step
 from trinity_jax.coordinator.profile import Profile
 from trinity_jax.coordinator.readout import Readout, fold, shapes
 from trinity_jax.errors import UserError
@@ -39,34 +40,6 @@ from trinity_jax.errors import UserError
 _JSON, _TENSORS = "coordinator.json", "coordinator.safetensors"
 UNKNOWN = "unknown"
 """Stands for the hash of weights that are not at hand."""
-
-
-class Step(BaseModel):
-    """One change of the pool, as the coordinator's lineage keeps it.
-
-    Attributes:
-        action: ``drop`` took a row away, ``add`` put one in, ``renew`` fitted one anew, ``profile`` changed no number.
-        models: whom it was about.
-        parent: SHA-256 of the tensor file of the coordinator it was made from.
-        calls: paid for it.
-        cost: their cost.
-        probes: single calls among those asked for.
-        generations: of the evolution after it.
-        episodes: of each candidate in a generation.
-        population: candidates of a generation.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    action: Literal["drop", "add", "renew", "profile"]
-    models: tuple[str, ...]
-    parent: str
-    calls: int = 0
-    cost: float = 0.0
-    probes: int = 0
-    generations: int = 0
-    episodes: int = 0
-    population: int = 0
 
 
 class Description(BaseModel):
@@ -80,6 +53,10 @@ class Description(BaseModel):
         checkpoint: hash of the encoder weights it was trained on, or `UNKNOWN`.
         sha256: of the tensor file.
         fallback: the model that was best alone; None where that was not found out.
+        router_pool: how many models the router's instruction names, if not as many as the pool has: what it was
+            trained with, so that h stays the same when the pool changes.
+        lineage: changes of the pool since the training, oldest first.
+        profile: what the models made of a set of anchor questions.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -98,6 +75,14 @@ class Description(BaseModel):
     checkpoint: str
     sha256: str
     fallback: str | None = None
+    router_pool: int | None = None
+    lineage: tuple[Step, ...] = ()
+    profile: Profile | None = None
+
+    @property
+    def named_pool(self) -> int:
+        """How many models the router's instruction names."""
+        return self.router_pool or len(self.pool)
 
 
 @dataclass(frozen=True)

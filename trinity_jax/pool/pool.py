@@ -1,6 +1,7 @@
 """The pool as a run sees it: one call in, one reply out; equal calls are made once, all are journaled."""
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -15,6 +16,8 @@ from trinity_jax.pool.ledger import Ledger, most_input_tokens, price_of
 from trinity_jax.pool.prices import priced
 from trinity_jax.pool.recorded import recorded_models
 from trinity_jax.pool.reply import Call, Message, Outcome, Reply, Responder, Sampling
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -206,7 +209,11 @@ class Pool:
 
 
 async def build_pool(
-    settings: PoolSettings, journal: Journal, budget: BudgetSettings, simulated: Sequence[Responder] = ()
+    settings: PoolSettings,
+    journal: Journal,
+    budget: BudgetSettings,
+    simulated: Sequence[Responder] = (),
+    need_all: bool = True,
 ) -> Pool:
     """The pool of a run; endpoints are checked before anything is sent to them.
 
@@ -217,6 +224,7 @@ async def build_pool(
         journal: what earlier processes of this run spent counts against the budget.
         budget: hard caps.
         simulated: the simulated models where ``settings.kind`` says so, in head order.
+        need_all: whether one endpoint that does not answer is one too many; else it is logged, unless none answers.
 
     Raises:
         UserError: an endpoint that does not answer or refuses the key, a missing key, a bad address, a price that is
@@ -238,7 +246,12 @@ async def build_pool(
     try:
         clients = endpoint_responders(models, session)
         if not before.calls:
-            await asyncio.gather(*(client.check() for client in clients))
+            checks = await asyncio.gather(*(client.check() for client in clients), return_exceptions=True)
+            missing = [fault for fault in checks if fault is not None]
+            if missing and (need_all or len(missing) == len(clients)):
+                raise missing[0]
+            for fault in missing:
+                _log.warning("%s", fault)
     except BaseException:
         await session.close()
         raise

@@ -85,7 +85,9 @@ class Conversation:
             instruction = FORMED
         system = f"{instruction}\n\n{_CLIENTS}\n\n{self.system}" if self.system else instruction
         working = role is Role.WORKER
-        before, after = ([_message(one, working) for one in part] for part in (self.said[:place], self.said[place + 1 :]))
+        before, after = (
+            [_message(one, working) for one in part] for part in (self.said[:place], self.said[place + 1 :])
+        )
         return (Message("system", system), *before, _message(replace(question, text=wrapped), True), *after)
 
     def alone(self) -> tuple[Message, ...]:

@@ -16,7 +16,9 @@ class Metrics:
         def counter(name: str, what: str, *labels: str) -> Counter:
             return Counter(f"trinity_{name}", what, labels, registry=self.registry)
 
-        self.requests = counter("requests", "Requests by route and HTTP status (499: the client has gone)", "route", "status")
+        self.requests = counter(
+            "requests", "Requests by route and HTTP status (499: the client has gone)", "route", "status"
+        )
         self.calls = counter("calls", "Calls by model, role and outcome", "model", "role", "outcome")
         self.tokens = counter("tokens", "Tokens by model and direction", "model", "direction")
         self.cost = counter("cost", "Money by model, in the prices' currency", "model")

@@ -59,7 +59,7 @@ class Service:
         chooser = await asyncio.to_thread(Chooser.load, coordinator, settings.serving)
         kept = Unrecorded() if journal is None else Journal.open(journal)
         try:
-            connected = await build_pool(fitted(settings, chooser.names), kept, settings.budget)
+            connected = await build_pool(fitted(settings, chooser.names), kept, settings.budget, need_all=False)
         except BaseException:
             kept.close()
             chooser.close()
@@ -108,7 +108,7 @@ class Service:
             chooser = await asyncio.to_thread(Chooser.load, coordinator, settings.serving)
             old, journal = self.engine, self.engine.pool.journal
             try:
-                connected = await build_pool(fitted(settings, chooser.names), journal, settings.budget)
+                connected = await build_pool(fitted(settings, chooser.names), journal, settings.budget, need_all=False)
             except BaseException:
                 chooser.close()
                 raise
@@ -144,6 +144,8 @@ def fitted(settings: PoolFile, names: tuple[str, ...]) -> PoolSettings:
     have = {model.name: model for model in pool.models}
     if set(have) != set(names):
         raise UserError(f"pool: the coordinator chooses among {', '.join(names)}, the file has {', '.join(have)}")
+    if settings.serving.fallback not in (None, *names):
+        raise UserError(f"serving.fallback: expected one of {', '.join(names)}, got {settings.serving.fallback!r}")
     patience = settings.serving.patience_seconds
 
     def hasty(model: ModelSettings) -> ModelSettings:
@@ -158,8 +160,6 @@ def _read(pool: Path | PoolFile) -> PoolFile:
 
 def _engine(chooser: Chooser, pool: Pool, settings: ServingSettings) -> Engine:
     name = settings.fallback or chooser.coordinator.description.fallback
-    if settings.fallback and settings.fallback not in chooser.names:
-        raise UserError(f"serving.fallback: expected one of {', '.join(chooser.names)}, got {settings.fallback!r}")
     return Engine(chooser, pool, settings, chooser.names.index(name) if name in chooser.names else None)
 
 

@@ -146,7 +146,10 @@ class Session:
             return None
         if picked.distance is None or threshold is None or picked.distance <= threshold:
             return None
-        return model, f"unlike the training questions: distance {picked.distance:.4g}, at most {threshold:.4g} is familiar"
+        return (
+            model,
+            f"unlike the training questions: distance {picked.distance:.4g}, at most {threshold:.4g} is familiar",
+        )
 
     async def _turn(self, picked: Picked, role: Role, turn: TurnTrace) -> None:
         """One turn of the protocol, by the chosen model or whoever takes its place."""
@@ -284,7 +287,9 @@ class Session:
     async def _say(self, thought: str) -> None:
         last = self._trace.turns[-1]
         verdict = "" if last.verdict is None else ("accepts" if last.verdict else "rejects")
-        said = ": ".join(filter(None, (f"[{last.turn}] {last.model} as {last.role}", " ".join((verdict, thought)).strip())))
+        said = ": ".join(
+            filter(None, (f"[{last.turn}] {last.model} as {last.role}", " ".join((verdict, thought)).strip()))
+        )
         self._lines.append(f"{said}\n")
         if self._tell is not None:
             await self._tell(self._lines[-1])

@@ -94,7 +94,12 @@ class Trace:
 
     def to_json(self) -> dict[str, Any]:
         """The response's ``trinity`` object, and what is kept."""
-        found = {**vars(self), "turns": [_short(turn) for turn in self.turns], "cost": self.cost, "ms": round(self.ms, 3)}
+        found = {
+            **vars(self),
+            "turns": [_short(turn) for turn in self.turns],
+            "cost": self.cost,
+            "ms": round(self.ms, 3),
+        }
         return {name: value for name, value in found.items() if value is not None}
 
 

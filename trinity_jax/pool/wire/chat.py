@@ -77,7 +77,9 @@ def _tool_calls(message: dict[str, Any]) -> list[dict[str, Any]]:
             arguments = function.get("arguments")
             arguments = arguments if isinstance(arguments, str) else json.dumps(arguments or {})  # Ollama: an object
             number = text_of(call.get("id")) or f"call_{len(calls)}"
-            calls.append({"id": number, "type": "function", "function": {"name": name, "arguments": text_of(arguments)}})
+            calls.append(
+                {"id": number, "type": "function", "function": {"name": name, "arguments": text_of(arguments)}}
+            )
     return calls
 
 
