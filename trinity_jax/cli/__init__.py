@@ -7,10 +7,10 @@ that ``--help`` waits for nothing.
 import argparse
 import sys
 
-from trinity_jax.cli import coordinator, journal, preflight, report, settings, tasks
+from trinity_jax.cli import coordinator, evaluate, journal, preflight, report, settings, tasks
 from trinity_jax.errors import UserError
 
-_COMMANDS = (coordinator, settings, preflight, report, tasks, journal)
+_COMMANDS = (coordinator, evaluate, settings, preflight, report, tasks, journal)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -55,7 +55,7 @@ async def play_rivals(
         rows.append(await mix(bench, best))
     if "reflection" in wanted:
         rows += [await reflect(bench, model) for model in range(len(names))]
-    return rows, tuple(f"{name}: {why}" for name, why in left_out.items() if name in wanted)
+    return rows, tuple(f"{name} ({why})" for name, why in left_out.items() if name in wanted)
 
 
 def _per_kind(bench: Bench, plural: Sequence[Scores], learned: Learned) -> Scores:

@@ -61,6 +61,8 @@ def row(
         single: the best single model; ``None`` for its own row.
     """
     values, labels = scores.per_question, np.asarray(kinds)
+    spent = scores.spent._asdict() if scores.spent else {}
+    took = {f"{name}_per_question": float(amount.mean()) for name, amount in spent.items()}
     return Row(
         name=scores.name,
         accuracy=mean_interval(values, resamples, seed),
@@ -72,10 +74,7 @@ def row(
         by_kind={kind: known_mean(values[labels == kind]) for kind in dict.fromkeys(kinds)},
         note=scores.note,
         over_single=single and paired_difference(values, single.per_question, resamples, seed),
-        **{
-            f"{name}_per_question": float(took.mean())
-            for name, took in (scores.spent._asdict() if scores.spent else {}).items()
-        },
+        **took,
     )
 
 

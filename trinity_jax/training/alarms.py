@@ -25,16 +25,22 @@ def raised(rewards: Float[np.ndarray, "P R"], fitness: Float[np.ndarray, " P"], 
     return alarms
 
 
-def stop_on_failures(results: Sequence[EpisodeResult], limit: float, where: str) -> None:
+def stop_on_failures(results: Sequence[EpisodeResult], limit: float, where: str, again: str = "add --resume") -> None:
     """End the run, resumable, where going on would waste money or learn from what is left by chance.
 
+    Args:
+        results: the latest episodes.
+        limit: the share of them that may fail.
+        where: begins the message.
+        again: what to do once it is mended.
+
     Raises:
-        UserError: the budget is spent, or more than ``limit`` of the episodes failed; ``where`` begins the message.
+        UserError: the budget is spent, or more than ``limit`` of the episodes failed.
     """
     bad = [reply for result in results for reply in result.replies if not reply.outcome.gradable]
     refused = next((reply.detail for reply in bad if reply.outcome is Outcome.REFUSED_BUDGET), None)
     if refused:
-        raise UserError(f"{where}: {refused}; all results are kept: raise the cap and add --resume")
+        raise UserError(f"{where}: {refused}; all results are kept: raise the cap and {again}")
     share = sum(result.reward is None for result in results) / len(results)
     if share > limit:
         counts = {o.value: sum(r.outcome is o for r in bad) for o in Outcome if any(r.outcome is o for r in bad)}
@@ -42,5 +48,5 @@ def stop_on_failures(results: Sequence[EpisodeResult], limit: float, where: str)
         raise UserError(
             f"{where}: {share:.0%} of the episodes failed, more than training.max_failed_share "
             f"{limit:.0%} allows ({', '.join(f'{name} {count}' for name, count in counts.items())}; such as: "
-            f"{detail}); mend the endpoints and add --resume"
+            f"{detail}); mend the endpoints and {again}"
         )

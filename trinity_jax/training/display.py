@@ -35,9 +35,9 @@ class Display:
 
     def generation(self, line: Mapping[str, Any], calls: int, cost: float) -> None:
         """One generation is done: its metrics line, and the calls and cost of the run so far."""
-        accuracy = line["validation_accuracy"]
-        status = f"reward {_number(line['reward_mean'])}"
-        status += f"  validation {accuracy:.3f}" if accuracy is not None else ""
+        accuracy, undecided = line["validation_accuracy"], line["validation_undecided_share"]
+        status = f"reward {_number(line['reward_mean'])} ({line['undecided_share']:.1%} undecided)"
+        status += f"  validation {accuracy:.3f} ({undecided:.1%})" if accuracy is not None else ""
         status += f"  calls {calls:,}" + (f"  cost {cost:.4g}" if cost else "")
         self._progress.update(self._task, completed=line["generation"] + 1, status=status)
         if not self._console.is_terminal:

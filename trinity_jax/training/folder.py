@@ -131,7 +131,7 @@ class RunFolder:
                 f"{self.metrics}: the line of generation {good} is missing or damaged; delete {self.checkpoints} and "
                 "add --resume: the generations are played again from the journal, without calls"
             )
-        _replace(self.metrics, "".join(line + "\n" for line in lines))
+        write_whole(self.metrics, "".join(line + "\n" for line in lines))
 
     def total(self, key: str) -> int:
         """Sum of a count over all generations' lines."""
@@ -139,11 +139,11 @@ class RunFolder:
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """The run's result."""
-        _replace(self.summary, json.dumps(summary, indent=2, allow_nan=False) + "\n")
+        write_whole(self.summary, json.dumps(summary, indent=2, allow_nan=False) + "\n")
 
     def write_preflight(self, found: Mapping[str, Any]) -> None:
         """What a preflight saw."""
-        _replace(self.preflight, json.dumps(found, indent=2, allow_nan=False) + "\n")
+        write_whole(self.preflight, json.dumps(found, indent=2, allow_nan=False) + "\n")
 
     def preflight_calls(self) -> int:
         """How many calls a preflight asked for, if there was one."""
@@ -151,7 +151,7 @@ class RunFolder:
 
     def write_transcripts(self, lines: Iterable[Mapping[str, Any]]) -> None:
         """Episodes to read."""
-        _replace(self.transcripts, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+        write_whole(self.transcripts, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
 
 
 def _generation(line: str) -> Any:
@@ -162,7 +162,8 @@ def _generation(line: str) -> Any:
     return found.get("generation") if isinstance(found, dict) else None
 
 
-def _replace(path: Path, text: str) -> None:
+def write_whole(path: Path, text: str) -> None:
+    """Replace a file as a whole, or leave it as it was."""
     partial = path.with_name(path.name + ".partial")
     try:
         partial.write_text(text, encoding="utf-8", errors="replace")

@@ -117,6 +117,7 @@ def _generation(
         **metrics.spread(scores),
         "reward_mean": metrics.finite(known_mean(outcomes.rewards)),
         "validation_accuracy": metrics.finite(known_mean(metrics.rewards(validated))),
+        "validation_undecided_share": metrics.undecided_share(validated) if validated else None,
         "validation_episodes": int(np.isfinite(metrics.rewards(validated)).sum()),
         "sigma": metrics.finite(float(learner.sigma(state))),
         "mean_norm": metrics.finite(float(np.linalg.norm(mean))),

@@ -39,8 +39,7 @@ def fly(
 ) -> None:
     """Check, show, ask.
 
-    Faults stop it anywhere. Without any, the question is put on a terminal; elsewhere nobody could answer, and it goes
-    on (the budget's caps hold).
+    Faults stop it anywhere. Without any, see `ask` (the budget's caps hold).
 
     Raises:
         UserError: a model that cannot be used, or the answer is no.
@@ -65,6 +64,15 @@ def fly(
     preflight.show(console, findings, settings, population)
     if findings.faults:
         raise UserError(f"preflight: {'; '.join(findings.faults)}; mend it, or skip the preflight")
+    ask(console, yes, "preflight")
+
+
+def ask(console: Console, yes: bool, what: str) -> None:
+    """Put the question on a terminal; elsewhere nobody could answer, and it goes on.
+
+    Raises:
+        UserError: the answer is no; ``what`` begins the message.
+    """
     if yes:
         return
     if not (console.is_terminal and sys.stdin.isatty()):
@@ -73,4 +81,4 @@ def fly(
         )
         return
     if console.input("Go on? \\[y/N] ").strip().lower() not in ("y", "yes"):
-        raise UserError("preflight: stopped by the answer; what was paid for is kept")
+        raise UserError(f"{what}: stopped by the answer; what was paid for is kept")

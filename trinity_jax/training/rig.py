@@ -12,7 +12,7 @@ from jaxtyping import Float
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from trinity_jax.config import Settings
+from trinity_jax.config import Settings, TrialSettings
 from trinity_jax.coordinator import layout as layouts
 from trinity_jax.coordinator import readout as readouts
 from trinity_jax.coordinator.heads import Head
@@ -132,7 +132,7 @@ async def rigged(settings: Settings, folder: RunFolder, hosts: Hosts, model: Mod
         yield Rig(settings, folder, hosts, model, pool, readout, population, batcher)
 
 
-async def open_pool(settings: Settings, tasks: Tasks, journal: Journal) -> Pool:
+async def open_pool(settings: Settings | TrialSettings, tasks: Tasks, journal: Journal) -> Pool:
     """The pool of a run; simulated models know its questions.
 
     Raises:

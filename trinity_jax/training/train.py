@@ -18,6 +18,7 @@ from trinity_jax.episode.episode import ROLES
 from trinity_jax.errors import UserError
 from trinity_jax.evaluation import table
 from trinity_jax.evaluation.baselines import compare
+from trinity_jax.evaluation.forecast import trained_episodes
 from trinity_jax.evaluation.scores import episode_keys
 from trinity_jax.report import write_report
 from trinity_jax.rollout.engine import EpisodeResult
@@ -118,11 +119,10 @@ def _compare(
 ) -> dict[str, Any]:
     """All that comes after the coordinator's own episodes; one process does it."""
     settings, tasks, learner, model = rig.settings, rig.model.tasks, rig.model.learner, rig.model
-    learning, asked = settings.learning, rig.pool.counters.asked
+    asked = rig.pool.counters.asked
     save_coordinator(rig.folder.coordinator, settings, model.checkpoint, model.layout, model.head, rig.readout, mean)
     rig.folder.write_transcripts(_transcripts(results, tasks.test, settings.pool.names))
-    episodes = learning.generations * learner.population * learning.questions * learning.repeats
-    episodes += learning.warm_start.calls(len(settings.pool.names), len(tasks.train))
+    episodes = trained_episodes(settings, learner.population)
     comparison = runner.run(compare(results, tasks.train, tasks.test, rig.pool, settings, search_episodes=episodes))
     if rig.pool.counters.refused:
         raise UserError("evaluation: the budget is spent; all results are kept: raise the cap and add --resume")
@@ -151,7 +151,7 @@ def _compare(
         "compilations": rig.population.compilations,
         "compiled": compiled(),
         "n": rig.model.layout.size,
-        "c_mu_times_generations": finite(learner.c_mu * learning.generations),
+        "c_mu_times_generations": finite(learner.c_mu * settings.learning.generations),
         "wrong_concentration": settings.pool.wrong_concentration if settings.pool.simulated else None,
     }
 

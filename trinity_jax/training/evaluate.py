@@ -1,0 +1,374 @@
+"""A trained coordinator against everything else that could be done with its pool, on questions that are new to it."""
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from trinity_jax import config
+from trinity_jax.config import EpisodeSettings, PoolFile, TrialSettings
+from trinity_jax.coordinator.export import Coordinator, load_coordinator
+from trinity_jax.coordinator.ready import Ready, make_ready
+from trinity_jax.episode.episode import start
+from trinity_jax.episode.transcript import view
+from trinity_jax.errors import UserError
+from trinity_jax.evaluation import forecast, table, written
+from trinity_jax.evaluation.baselines import compare
+from trinity_jax.evaluation.bench import worker_samples
+from trinity_jax.evaluation.intervals import mean_interval
+from trinity_jax.evaluation.rivals import ROUTERS
+from trinity_jax.evaluation.routers import Learned
+from trinity_jax.evaluation.scores import Scores, episode_keys, from_results
+from trinity_jax.learning.population import population_size
+from trinity_jax.pool.journal import Journal
+from trinity_jax.pool.pool import Pool
+from trinity_jax.pool.records import CALL_COLUMNS, Records
+from trinity_jax.rollout.batcher import Batcher
+from trinity_jax.rollout.engine import EpisodeResult, rollout
+from trinity_jax.tasks.audit import known
+from trinity_jax.tasks.jsonl import Tasks, load_tasks
+from trinity_jax.tasks.offline import offline_tasks
+from trinity_jax.tasks.question import Question
+from trinity_jax.training.alarms import stop_on_failures
+from trinity_jax.training.folder import RunFolder, write_whole
+from trinity_jax.training.loop import HELD_OUT
+from trinity_jax.training.preflight import ask
+from trinity_jax.training.rig import open_pool
+from trinity_jax.training.warm_start import PROBES_SCOPE
+
+SCOPE = "evaluation"
+"""Of the calls at the end of a run too: equal calls are the same call, and a run's are taken over."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A trained coordinator on disk; ``run`` is its run folder where that was named, ``name`` what to call it."""
+
+    name: str
+    coordinator: Coordinator
+    run: RunFolder | None
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What is going to be compared.
+
+    Attributes:
+        coordinators: the first is the one that the table is about.
+        settings: pool, protocol, budget, rows.
+        train: questions that rivals may be chosen on; none where no run or config says which.
+        test: questions to compare on.
+        seen: how many questions were left out of ``test`` because a coordinator was trained or validated on them.
+        search_episodes: about how many episodes the search of fixed policies plays.
+    """
+
+    coordinators: tuple[Found, ...]
+    settings: TrialSettings
+    train: tuple[Question, ...]
+    test: tuple[Question, ...]
+    seen: int
+    search_episodes: int
+
+
+def find(path: Path) -> Found:
+    """The coordinator of a run folder, or a coordinator folder itself.
+
+    Raises:
+        UserError: it is neither, or the run has not finished.
+    """
+    run = RunFolder(path)
+    if run.config.is_file():
+        if not run.coordinator.is_dir():
+            raise UserError(f"{path}: no coordinator yet: the run has not finished; go on with it by --resume")
+        return Found(path.resolve().name, load_coordinator(run.coordinator), run)
+    if not (path / "coordinator.json").is_file():
+        raise UserError(f"{path}: expected a run folder (with config.yaml) or a coordinator folder")
+    place = path.resolve()
+    return Found((place.parent if place.name == "coordinator" else place).name, load_coordinator(path), None)
+
+
+def plan(
+    paths: Sequence[Path],
+    run_file: str | None = None,
+    tasks: Sequence[str] = (),
+    pool_file: str | None = None,
+    overrides: Sequence[str] = (),
+) -> Trial:
+    """Settle what is compared, before anything is paid.
+
+    Args:
+        paths: run or coordinator folders.
+        run_file: a run's YAML file; default: the first run folder's own.
+        tasks: JSONL files or names of offline tasks, to test on instead of that file's test set.
+        pool_file: a YAML file with ``pool`` and maybe ``budget``, instead of that file's.
+        overrides: ``a.b=value``, which count last.
+
+    Raises:
+        UserError: whatever is missing or does not fit together.
+    """
+    found = tuple(map(find, paths))
+    first, described = found[0], found[0].coordinator.description
+    source = run_file or (str(first.run.config) if first.run else None)
+    if source is None and not (pool_file and tasks):
+        raise UserError(f"{paths[0]}: a coordinator alone needs --pool with --task, or the --config of a run")
+    data = config.read(source) if source else {}
+    # The protocol that it was trained in, unless an override says otherwise.
+    data |= {name: getattr(described, name).model_dump(mode="json") for name in ("episode", "policy")}
+    if pool_file:
+        given = config.parse(config.read(pool_file), pool_file, PoolFile)
+        data |= {name: getattr(given, name).model_dump(mode="json") for name in ("pool", "budget")}
+    config.override(data, tuple(overrides))
+    own, episodes = Tasks((), (), ()), 0
+    if source:
+        whole = config.parse(data, source)
+        settings = TrialSettings(**{name: getattr(whole, name) for name in TrialSettings.model_fields})
+        own = load_tasks(whole.tasks)
+        episodes = forecast.trained_episodes(whole, population_size(whole.learning, described.evolved_n))
+    else:
+        settings = config.parse(data, str(pool_file), TrialSettings)
+    for one in found:
+        check_names(one, settings.pool.names)
+    runs = [own, *(load_tasks(config.load(one.run.config).tasks) for one in found[1:] if one.run and not run_file)]
+    named = offline_tasks() if tasks else {}
+    test = [q for task in tasks for q in known(task, named)] or [q for one in runs for q in one.test]
+    before = {q.prompt for one in runs for q in (*one.train, *one.validation)}
+    fresh = {q.prompt: q for q in test if q.prompt not in before}
+    if not fresh:
+        raise UserError("evaluate: no test questions are left: the coordinator was trained or validated on all of them")
+    train = {q.prompt: q for one in runs for q in one.train}
+    seen = len({q.prompt for q in test} & before)
+    return Trial(found, settings, tuple(train.values()), tuple(fresh.values()), seen, episodes)
+
+
+def check_names(found: Found, names: Sequence[str]) -> None:
+    """See that a pool is the coordinator's: the same names in head order.
+
+    Raises:
+        UserError: naming what is missing, extra or out of order.
+    """
+    expected = found.coordinator.description.pool
+    missing, extra = ([n for n in one if n not in other] for one, other in ((expected, names), (names, expected)))
+    if missing or extra:
+        parts = [f"{what} {', '.join(some)}" for what, some in (("lacks", missing), ("has too many:", extra)) if some]
+        raise UserError(
+            f"{found.name}: trained on the pool {', '.join(expected)}; the pool given {' and '.join(parts)}"
+        )
+    if tuple(names) != expected:
+        raise UserError(f"{found.name}: the pool's models must stand in the order {', '.join(expected)}")
+
+
+def evaluate(trial: Trial, out: Path, console: Console, yes: bool = False) -> dict[str, Any]:
+    """Forecast, ask, play, compare and write; returns what evaluation.json holds.
+
+    Calls are kept in ``out``, so that the same evaluation again pays nothing; what runs have paid for already is taken
+    over from them.
+
+    Raises:
+        UserError: a folder that cannot be written, models that fail, a spent budget, the answer no.
+    """
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{out}: cannot be made ({error.strerror})") from error
+    return asyncio.run(_evaluate(trial, out, console, yes))
+
+
+async def _evaluate(trial: Trial, out: Path, console: Console, yes: bool) -> dict[str, Any]:
+    settings, evaluation = trial.settings, trial.settings.evaluation
+    again = f"give the same command again ({out} keeps all replies)"
+    with Journal.open(out / "journal.sqlite") as journal:
+        for one in trial.coordinators:
+            if one.run and one.run.journal.is_file():
+                await take_over(one.run.journal, journal)
+        tasks = Tasks(trial.train, (), trial.test)
+        async with await open_pool(settings, tasks, journal) as pool:
+            show_forecast(trial, pool, console)
+            if settings.pool.kind == "endpoints":
+                ask(console, yes, "evaluate")
+            played, states = [], None
+            for one in trial.coordinators:
+                ready = make_ready(one.coordinator, seed=settings.seed)
+                own = settings.episode
+                if one is not trial.coordinators[0]:
+                    # Its transcripts are part of what it was trained on; the number of calls is everybody's.
+                    own = one.coordinator.description.episode.model_copy(update={"max_calls": own.max_calls})
+                results = await play(ready, trial, pool, own)
+                stop_on_failures(results, settings.training.max_failed_share, f"evaluate: {one.name}", again)
+                played.append(from_results(f"coordinator of {one.name}", results, "another one, for comparison"))
+                if one is trial.coordinators[0]:
+                    first = results
+                    if trial.train and any(name in ROUTERS for name in evaluation.rivals):
+                        states = (hidden(ready, trial.train, own), hidden(ready, trial.test, own))
+            learned = await learn(trial, pool, states)
+            compared = await compare(
+                first,
+                trial.train,
+                trial.test,
+                pool,
+                settings,
+                SCOPE,
+                trial.search_episodes,
+                evaluation.rivals,
+                learned,
+            )
+            if pool.counters.refused:
+                raise UserError(f"evaluate: the budget is spent: raise the cap and {again}")
+            made, asked = pool.counters.made, pool.counters.asked
+    compared = replace(compared, scores=(compared.scores[0], *played[1:], *compared.scores[1:]))
+    rows = compared.rows(evaluation.bootstrap, settings.seed)
+    transfer = transferred(trial, [compared.scores[0], *played[1:]], compared.kinds)
+    found = compared.summary(rows)
+    found |= {
+        "verdict": f"{found['verdict']}{better(rows)}",
+        "repeats": evaluation.repeats,
+        "coordinators": [one.name for one in trial.coordinators],
+        "terms": terms(trial, compared.best_single, learned),
+        "left_out": list(compared.left_out),
+        "transfer": transfer and table.plain(transfer.as_json()),
+    }
+    title = f"Evaluation of {', '.join(found['coordinators'])}"
+    write_whole(out / "evaluation.json", json.dumps(found, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
+    write_whole(out / "evaluation.csv", written.as_csv(rows))
+    write_whole(out / "evaluation.md", written.markdown(title, found, rows, transfer))
+    console.print(written.terminal(rows))
+    console.print(escape(found["verdict"]), highlight=False)
+    console.print(f"{made:,} calls made, of {asked:,} that the table stands on; written to {escape(str(out))}")
+    return found
+
+
+async def take_over(run: Path, journal: Journal) -> None:
+    """Replies that a run has paid for and an evaluation would ask for again."""
+    columns = ", ".join(CALL_COLUMNS)
+    with Records.read(run) as records:
+        wanted = (SCOPE, f"{SCOPE} search", PROBES_SCOPE)
+        rows = records.query(f"SELECT {columns} FROM calls WHERE outcome IS NOT NULL AND scope IN (?, ?, ?)", wanted)
+    await journal.take_calls(rows)
+
+
+async def play(ready: Ready, trial: Trial, pool: Pool, episode: EpisodeSettings) -> list[EpisodeResult]:
+    """The coordinator's episodes on the test questions, with the keys and the luck of the end of its run."""
+    settings = trial.settings
+    batcher = Batcher(ready.population, ready.router, episode, pool.journal)
+    batcher.mode = settings.policy.evaluate
+    batcher.recall(_number(ready.coordinator, trial, episode))
+    keys = episode_keys(len(trial.test), settings.evaluation.repeats, generation=HELD_OUT)
+    try:
+        return await rollout(keys, trial.test, batcher, pool, episode, SCOPE)
+    finally:
+        batcher.close()
+
+
+def _number(coordinator: Coordinator, trial: Trial, episode: EpisodeSettings) -> int:
+    """The journal's number for these decisions: others for whatever could change one, lest a stale one be read."""
+    depends = {
+        "coordinator": coordinator.description.sha256,
+        "weights": coordinator.description.checkpoint,
+        "questions": [question.prompt for question in trial.test],
+        "seed": trial.settings.seed,
+        "policy": trial.settings.policy.evaluate,
+        "episode": episode.model_dump(mode="json"),
+        "pool": trial.settings.pool.model_dump(mode="json"),
+    }
+    return int.from_bytes(hashlib.sha256(json.dumps(depends).encode()).digest()[:7])
+
+
+def hidden(ready: Ready, questions: Sequence[Question], episode: EpisodeSettings) -> np.ndarray:
+    """What the un-adapted encoder makes of questions before the first turn, [B D]."""
+    ids = [ready.router.ids(view(start(question.prompt), episode.transcript)) for question in questions]
+    return np.asarray(ready.population.encoder.states(ids))
+
+
+async def learn(trial: Trial, pool: Pool, states: tuple[np.ndarray, np.ndarray] | None) -> Learned | None:
+    """One call per model and training question; those of a run's warm start are the same calls."""
+    if not trial.train:
+        return None
+    answers = [
+        from_results(name, await worker_samples(model, trial.train, 1, pool, trial.settings.episode, PROBES_SCOPE))
+        for model, name in enumerate(pool.names)
+    ]
+    rewards = np.concatenate([one.rewards for one in answers], axis=1)
+    return Learned(rewards, [question.kind for question in trial.train], states)
+
+
+def transferred(trial: Trial, scores: Sequence[Scores], kinds: Sequence[str]) -> written.Transfer | None:
+    """Accuracy of each coordinator by kind; None where there is one of each."""
+    columns = tuple(dict.fromkeys(kinds))
+    if len(scores) == len(columns) == 1:
+        return None
+    labels, resamples = np.asarray(kinds), trial.settings.evaluation.bootstrap
+    cells = tuple(
+        tuple(mean_interval(one.per_question[labels == kind], resamples, trial.settings.seed) for kind in columns)
+        for one in scores
+    )
+    return written.Transfer(tuple(one.name for one in trial.coordinators), columns, cells)
+
+
+def better(rows: Sequence[table.Row]) -> str:
+    """A sentence on who does better than the coordinator beyond doubt, if anybody does."""
+    names = [row.name for row in rows if row.difference and row.difference.high < 0]
+    return f" Better than it: {'; '.join(names)}." if names else ""
+
+
+def terms(trial: Trial, single: str, learned: Learned | None) -> list[str]:
+    """On what terms the rows were compared, in sentences."""
+    repeats = trial.settings.evaluation.repeats
+    found = [
+        f"{len(trial.test)} questions; every method plays each {'once' if repeats == 1 else f'{repeats} times'}.",
+        "A single model has as many calls as the coordinator takes on average, rounded up; the others take what their "
+        "row says.",
+    ]
+    if learned:
+        found.append(
+            f"The best single model ({single}) was chosen by {learned.calls:,} calls, one per model and "
+            "training question."
+        )
+    else:
+        found.append(
+            f"There were no training questions to choose on: the best single model ({single}) was picked on the "
+            "questions of this table, which favours it."
+        )
+    if trial.seen:
+        found.append(f"{trial.seen} questions were left out because a coordinator was trained or validated on them.")
+    if not trial.train:
+        found.append("What the coordinator was trained on is not known here: see to it that these questions are new.")
+    found.append("Seconds are those of waiting for models; calls that need not wait for one another count once.")
+    return found
+
+
+def show_forecast(trial: Trial, pool: Pool, console: Console) -> None:
+    """Calls by part before any is made, with money where prices or earlier calls tell."""
+    settings, models = trial.settings, len(pool.names)
+    held_out, train = len(trial.test) * settings.evaluation.repeats, len(trial.train)
+    searches = settings.evaluation.fixed_policy and train > 0
+    searched = forecast.searched_cells(models, train, trial.search_episodes) if searches else 0
+    wanted = [name for name in settings.evaluation.rivals if name != "prompted" or not settings.pool.simulated]
+    accept = 0.5
+    parts = [
+        *forecast.comparison(settings.episode, models, held_out, searched, accept, len(trial.coordinators)),
+        *forecast.rivals(settings.episode, models, held_out, train, wanted, accept),
+    ]
+    shown = Table("part", "calls, about", "at most", title="Evaluation")
+    for part in parts:
+        shown.add_row(part.name, f"{part.about:,.0f}", f"{part.most:,}")
+    about, most = sum(part.about for part in parts), sum(part.most for part in parts)
+    shown.add_row("all", f"{about:,.0f}", f"{most:,}")
+    console.print(shown)
+    before = pool.journal.totals()
+    console.print(f"{before.calls:,} calls are in the journal already; equal calls are not made again")
+    if before.cost:
+        each = before.cost / before.calls
+        console.print(f"money, at {each:.3g} a call so far: about {about * each:.4g}, at most {most * each:.4g}")
+    elif any(seat.price.input or seat.price.output for seat in pool.seats):
+        longest = max((len(question.prompt) for question in trial.test), default=0)
+        each = (
+            float(np.mean([s.price.output * s.sampling.max_tokens + s.price.input * longest for s in pool.seats])) / 1e6
+        )
+        console.print(f"money: at most about {about * each:.4g} if every reply filled max_tokens, as a rule far less")
