@@ -12,11 +12,13 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 from tests.tiny import make_encoder, paid, tiny_run, vector
+from tests.training.test_tensorboard import numbers
 from trinity_jax import cli, config
 from trinity_jax.coordinator.export import load_coordinator
 from trinity_jax.errors import UserError
 from trinity_jax.training.train import train
 
+BOARD = {"validate_every": 2, "tensorboard": True}
 DEAD = {"name": "m", "model": "m", "base_url": "http://127.0.0.1:9/v1"}
 
 
@@ -32,7 +34,7 @@ def run(folder, settings, resume=False):
 @pytest.fixture(scope="module")
 def finished(encoder, tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "finished"
-    return folder, run(folder, tiny_run(encoder))
+    return folder, run(folder, tiny_run(encoder, training=BOARD))
 
 
 def test_a_run_leaves_what_it_promises(finished):
@@ -48,6 +50,37 @@ def test_a_run_leaves_what_it_promises(finished):
         "ci_high", "calls", "calls_without_sharing", "distinct_transcripts", "compilations", "seconds",
     }  # fmt: skip
     assert needed <= summary.keys()
+
+
+def test_event_files_hold_the_numbers_of_the_metrics(finished):
+    folder, _ = finished
+    found = numbers(folder / "tensorboard")
+    for line in map(json.loads, (folder / "metrics.jsonl").read_text().splitlines()):
+        g = line["generation"]
+        assert found["fitness_mean", g] == pytest.approx(line["fitness_mean"])
+        assert found["role_share/worker", g] == pytest.approx(line["role_share"]["worker"])
+        assert (("validation_accuracy", g) in found) == (line["validation_accuracy"] is not None)
+    assert {step for _, step in found} == {0, 1, 2}
+
+
+def test_choices_are_recorded_as_pairs(finished):
+    folder, _ = finished
+    for line in map(json.loads, (folder / "metrics.jsonl").read_text().splitlines()):
+        for kind, pairs in line["choice_share_by_kind"].items():
+            by_model = {model: sum(roles.values()) for model, roles in pairs.items()}
+            whole = {model: share for model, share in line["model_share_by_kind"][kind].items() if share}
+            assert by_model == pytest.approx(whole, abs=2e-4)
+        assert line["fitness_low"] <= line["fitness_high"] <= line["fitness_best"]
+        assert line["validation_episodes"] == (0 if line["validation_accuracy"] is None else 6)
+
+
+def test_transcripts_tell_how_sure_and_at_what_cost(finished):
+    folder, _ = finished
+    turns = [
+        turn for line in (folder / "transcripts.jsonl").read_text().splitlines() for turn in json.loads(line)["turns"]
+    ]
+    assert turns
+    assert all(0 < turn["probability"] <= 1 and turn["input_tokens"] > 0 for turn in turns)
 
 
 def test_no_call_is_paid_twice_and_sharing_saves_some(finished):
@@ -231,7 +264,7 @@ def test_a_damaged_run_is_told_and_not_made_worse(finished, encoder, tmp_path, d
     files = [path for path in folder.rglob("*") if path.is_file() and "journal" not in path.name]
     before = {path: path.read_bytes() for path in files}
     with pytest.raises(UserError) as caught:
-        run(folder, tiny_run(encoder), resume=True)
+        run(folder, tiny_run(encoder, training=BOARD), resume=True)
     assert message in str(caught.value)
     assert {path: path.read_bytes() for path in files} == before
 
@@ -241,7 +274,7 @@ def test_lost_checkpoints_are_played_again_without_calls(finished, encoder, tmp_
     shutil.copytree(finished[0], folder)
     shutil.rmtree(folder / "checkpoints")
     (folder / "metrics.jsonl").unlink()
-    run(folder, tiny_run(encoder), resume=True)
+    run(folder, tiny_run(encoder, training=BOARD), resume=True)
     assert np.array_equal(vector(folder), vector(finished[0]))
     assert paid(folder) == paid(finished[0])
 

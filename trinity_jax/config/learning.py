@@ -155,3 +155,6 @@ class TrainingSettings(Group):
 
     validate_every: Positive = 5
     max_failed_share: Share = Field(default=0.2, description="more episodes than this without a reward stop the run")
+    tensorboard: bool = Field(
+        default=False, description="write event files beside metrics.jsonl (extra `tensorboard` of the package)"
+    )

@@ -18,7 +18,7 @@ from trinity_jax.learning.fitness import fitness
 from trinity_jax.rollout.decide import EpisodeKey
 from trinity_jax.rollout.engine import EpisodeResult, rollout
 from trinity_jax.tasks.question import Question
-from trinity_jax.training import alarms, metrics
+from trinity_jax.training import alarms, metrics, tensorboard
 from trinity_jax.training.checkpoint import Checkpoints
 from trinity_jax.training.display import Display
 from trinity_jax.training.draw import generation_keys
@@ -42,6 +42,9 @@ def evolve(rig: Rig, runner: asyncio.Runner, console: Console) -> np.ndarray:
     learner, learning, hosts = rig.model.learner, rig.settings.learning, rig.hosts
     generations = learning.generations
     root = jax.random.fold_in(jax.random.key(rig.settings.seed), _STRATEGY)
+    if rig.settings.training.tensorboard:
+        tensorboard.check()
+    board = rig.folder.path / "tensorboard" if hosts.first and rig.settings.training.tensorboard else None
     checkpoints = Checkpoints(rig.folder.checkpoints)
     start_key = jax.random.fold_in(root, generations)
     if learning.warm_start.kind != "none" and hosts.once(lambda: checkpoints.empty):
@@ -53,13 +56,14 @@ def evolve(rig: Rig, runner: asyncio.Runner, console: Console) -> np.ndarray:
     if done:
         console.print(f"resuming after generation {done - 1}")
     try:
-        with Display(console, generations, done) as display:
+        with Display(console, generations, done) as display, tensorboard.events(board, done) as record:
             for generation in range(done, generations):
                 state, line = _generation(rig, runner, state, generation, jax.random.fold_in(root, generation))
                 # Line before checkpoint: a kill between the two writes the line again, never loses it.
                 if hosts.first:
                     rig.folder.append_metrics(line)
                     checkpoints.save(generation + 1, state)
+                    record(line)
                 display.generation(line, rig.pool.ledger.calls, rig.pool.ledger.spent)
     finally:
         checkpoints.close()
