@@ -117,9 +117,9 @@ class Tab:
             for kind in ("keyDown", "keyUp"):
                 self.send("Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=code, text=text)
 
-    def screenshot(self) -> bytes:
-        """What is in view, as PNG."""
-        return base64.b64decode(self.send("Page.captureScreenshot", format="png")["data"])
+    def screenshot(self, **options: Any) -> bytes:
+        """What is in view, or what the protocol's ``options`` say, as PNG."""
+        return base64.b64decode(self.send("Page.captureScreenshot", format="png", **options)["data"])
 
     def complaints(self) -> list[str]:
         """Errors and warnings of the console so far."""

@@ -93,6 +93,39 @@ SUMMARY = {
 }
 
 
+EVALUATION = {
+    "verdict": "The coordinator beats the best single model by 9 points.",
+    "questions": 64,
+    "repeats": 4,
+    "terms": ["Every method had 3.25 calls a question."],
+    "left_out": ["No router: there are no training questions."],
+    "rows": [
+        {
+            "name": name,
+            "accuracy": estimate(mean),
+            "difference": None if name == "coordinator" else estimate(0.7 - mean),
+            "over_single": None if name == "large" else estimate(mean - 0.6),
+            "calls_per_question": 3.25,
+            "tokens_per_question": 1234.0,
+            "cost_per_question": 0.00123,
+            "seconds_per_question": 1.5,
+            "undecided_share": 0.0,
+            "incomplete_share": 0.0,
+            "by_kind": {"sums": mean, "words": mean},
+            "note": "",
+        }
+        for name, mean in (("coordinator", 0.7), ("large", 0.6))
+    ],
+    "transfer": {
+        "rows": ["sums only", "words only"],
+        "columns": list(KINDS),
+        "accuracy": [[0.9, 0.3], [0.2, None]],
+        "low": [[0.8, 0.2], [0.1, None]],
+        "high": [[1.0, 0.4], [0.3, None]],
+    },
+}
+
+
 @pytest.fixture
 def make_run(tmp_path) -> Callable[..., Path]:
     def make(generations: int = 6, summary: Any = SUMMARY, transcripts: Any = None) -> Path:

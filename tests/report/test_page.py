@@ -5,11 +5,14 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from scipy.stats import binomtest
 
+from tests.report.conftest import EVALUATION
 from trinity_jax.errors import UserError
 from trinity_jax.report import write_report
 from trinity_jax.report.conversations import CONVERSATIONS, choose, outcome
 from trinity_jax.report.markup import clip, points
+from trinity_jax.report.page import wilson
 
 FIGURES = 14
 VOID = {"meta", "br", "line", "path", "circle", "link", "img", "input", "hr"}
@@ -216,11 +219,60 @@ def test_text_of_models_is_never_markup(make_run):
     assert "{{ 7 * 7 }}" in page.text
 
 
+def test_an_evaluation_stands_before_the_runs_own_table(make_run):
+    run = make_run()
+    (run / "evaluation").mkdir()
+    (run / "evaluation" / "evaluation.json").write_text(json.dumps(EVALUATION))
+    text = Page(write_report(run)).text
+    for part in (
+        "my run The coordinator beats the best single model by 9 points.",
+        "64 questions, each played 4 times.",
+        "coordinator 70.0 [60.0, 80.0] +10.0 [+0.0, +20.0] 3.25 1,234 0.00123 1.50 0.0 0.0",
+        "large 60.0 [50.0, 70.0] +10.0 [+0.0, +20.0] 3.25",
+        "Every method had 3.25 calls a question. No router: there are no training questions.",
+        "sums only 90.0 [80.0, 100.0] 30.0 [20.0, 40.0] words only 20.0 [10.0, 30.0] -",
+    ):
+        assert part in text, part
+    assert "best fixed tri-role policy" not in text
+    (run / "evaluation" / "evaluation.json").write_text('{"verdict": "The coord')
+    text = Page(write_report(run)).text
+    assert "evaluation.json is half-written" in text
+    assert "best fixed tri-role policy" in text
+
+
+def test_shares_have_intervals():
+    for right, n in ((0, 10), (7, 10), (320, 320)):
+        expected = binomtest(right, n).proportion_ci(method="wilson")
+        assert wilson(right / n, n) == pytest.approx((expected.low, expected.high), abs=1e-6)
+
+
+def test_an_older_run_without_pairs_and_counts(make_run):
+    run = make_run()
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    newer = (
+        "choice_share_by_kind",
+        "fitness_low",
+        "fitness_high",
+        "validation_episodes",
+        "failures",
+        "no_response_share",
+    )
+    for line in lines:
+        for key in newer:
+            del line[key]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    page = Page(write_report(run))
+    assert len(page.all("figure")) == FIGURES
+    assert "large: 75 %" in page.text
+
+
 @pytest.mark.parametrize("junk", [None, [], {}, "x", 1, {"turns": None}, {"turns": [None, {}]}])
 def test_odd_values_do_not_stop_the_page(make_run, junk):
     odd: dict = dict.fromkeys(("model_share", "model_share_by_kind", "sigma", "seconds", "alarms", "generation"), junk)
     odd["fitness_mean"] = float("nan")
-    run = make_run(2, summary={"rows": junk, "fixed_policy_search": junk}, transcripts=[{"turns": junk}, {}])
+    run = make_run(
+        2, summary={"rows": junk, "fixed_policy_search": junk, "transfer": junk}, transcripts=[{"turns": junk}, {}]
+    )
     with (run / "metrics.jsonl").open("a") as file:
         file.write(json.dumps(odd) + "\n")
     Page(write_report(run))
@@ -274,6 +326,7 @@ def test_chosen_conversations_cover_kinds_and_outcomes():
 
 def test_small_words():
     assert points(-0.0512) == "-5.1"
+    assert points(-1e-9) == "+0.0"
     assert points(None) == points(float("nan")) == "-"
     assert clip("abcdef", 3) == "abc … (3 more characters)"
     assert clip("abc", 3) == "abc"

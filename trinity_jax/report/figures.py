@@ -154,6 +154,7 @@ def share_chart(
     shares: Mapping[str, Sequence[Point]],
     styles: Mapping[str, int],
     patterns: Mapping[str, str] | None = None,
+    labels: Mapping[str, str] | None = None,
     y_label: str = "share of calls",
     size: tuple[float, float] = (560, 220),
 ) -> Chart | None:
@@ -166,6 +167,7 @@ def share_chart(
         shares: (generation, share) points by name, from the bottom up.
         styles: index of each name's colour.
         patterns: its filling, where it is not solid.
+        labels: what stands at the right, where it is not the name.
     """
     columns = thin(sorted({x for points in shares.values() for x, _ in points}), MOST_COLUMNS)
     if not columns:
@@ -173,7 +175,7 @@ def share_chart(
     gap = min((b - a for a, b in pairwise(columns)), default=1.0)
     edges = [columns[0] - gap / 2, *((a + b) / 2 for a, b in pairwise(columns))]
     edges.append(columns[-1] + gap / 2)
-    frame = _Frame(*size, edges[0], edges[-1], 0.0, 1.0, right=132.0)
+    frame = _Frame(*size, edges[0], edges[-1], 0.0, 1.0, right=140.0)
     base = [0.0] * len(columns)
     series, ends = [], []
     drawn: dict[str, list[Point]] = {}
@@ -187,10 +189,11 @@ def share_chart(
         ends.append((top[-1] - base[-1], frame.y((top[-1] + base[-1]) / 2), name))
         base = top
     named = sorted(ends, reverse=True)[: int(frame.inner_height // _LINE_HEIGHT)]
-    labels = _apart([(y, _short(name)) for share, y, name in named if share >= 0.03], frame)
+    words = {name: name for name in shares} | dict(labels or {})
+    aside = [(y, _short(words[name])) for share, y, name in named if share >= 0.03]
     ticks = [0.0, 0.25, 0.5, 0.75, 1.0]
     table = _table(drawn, {}, "%")
-    return frame.chart(id, title, caption, "shares", y_label, ticks, series, "%", table, columns, labels)
+    return frame.chart(id, title, caption, "shares", y_label, ticks, series, "%", table, columns, _apart(aside, frame))
 
 
 def interval_chart(
@@ -351,7 +354,7 @@ def _apart(labels: Sequence[tuple[float, str]], frame: _Frame) -> list[Tick]:
     return [Tick(round(y, 1), text) for y, (_, text) in zip(ys, ordered, strict=True)]
 
 
-def _short(name: str, most: int = 20) -> str:
+def _short(name: str, most: int = 18) -> str:
     return name if len(name) <= most else f"{name[: most - 1]}…"
 
 

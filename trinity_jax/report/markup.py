@@ -54,7 +54,7 @@ def percent(value: Any, digits: int = 1) -> str:
 def points(value: Any) -> str:
     """A difference of shares in percentage points, with its sign."""
     known = number(value)
-    return "-" if known is None else f"{100 * known:+.1f}"
+    return "-" if known is None else f"{round(100 * known, 1) + 0.0:+.1f}"  # no -0.0
 
 
 def count(value: Any, digits: int = 0) -> str:

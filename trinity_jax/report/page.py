@@ -159,16 +159,14 @@ def _choices(run: RunRecord) -> list[Chart | None]:
         if lines:
             found = {pair: _pair(lines, kind, *pair) for pair in pairs}
             found = {pair: points for pair, points in found.items() if any(y for _, y in points)}
-            shares = {f"{name} · {role}": points for (name, role), points in found.items()}
-            colours = {f"{name} · {role}": styles[name] for name, role in found}
-            patterns = {f"{name} · {role}": role for name, role in found}
+            shares = {f"{name} as {role}": points for (name, role), points in found.items()}
+            colours = {f"{name} as {role}": styles[name] for name, role in found}
+            patterns = {f"{name} as {role}": role for name, role in found}
+            labels = {f"{name} as {role}": f"{role[0].upper()} {name}" for name, role in found}
         else:
-            shares, colours, patterns = (
-                {name: column(m, "model_share_by_kind", kind, name) for name in models},
-                styles,
-                {},
-            )
-        by_kind.append(share_chart(f"kind-{i}", kind, "", shares, colours, patterns))
+            shares = {name: column(m, "model_share_by_kind", kind, name) for name in models}
+            colours, patterns, labels = styles, {}, {}
+        by_kind.append(share_chart(f"kind-{i}", kind, "", shares, colours, patterns, labels))
     models_over_all = {name: column(m, "model_share", name) for name in models}
     roles_over_all = {role: column(m, "role_share", role) for role in ROLES}
     return [
@@ -187,7 +185,7 @@ def _pair(lines: Sequence[dict[str, Any]], kind: str, model: str, role: str) -> 
 
 def _state(run: RunRecord) -> list[Chart | None]:
     return [
-        line_chart(key, title, caption, {title: column(run.metrics, key)}, "", label, size=(420, 210))
+        line_chart(key, title, caption, {title: column(run.metrics, key)}, "", label, size=(370, 200))
         for key, title, caption, label in (
             ("sigma", "Step size sigma", "The width of the search distribution.", "sigma"),
             (

@@ -33,6 +33,7 @@ class Evaluation(NamedTuple):
     best: dict[str, float]
     chart: Chart | None
     transfer: dict[str, Any] | None
+    terms: list[str]
 
 
 def evaluation(run: RunRecord) -> Evaluation:
@@ -52,6 +53,7 @@ def evaluation(run: RunRecord) -> Evaluation:
         {kind: max(values) for kind, values in known.items() if values},
         _chart(rows),
         _transfer(found.get("transfer")),
+        [str(sentence) for key in ("terms", "left_out") for sentence in as_list(found.get(key))],
     )
 
 
@@ -112,7 +114,16 @@ def _transfer(found: Any) -> dict[str, Any] | None:
     """Rows are what was trained on, columns what was tested on."""
     transfer = as_dict(found)
     rows, columns = (list(map(str, as_list(transfer.get(key)))) for key in ("rows", "columns"))
-    values = [[number(value) for value in as_list(line)] for line in as_list(transfer.get("accuracy"))]
-    if not rows or [len(line) for line in values] != [len(columns)] * len(rows):
+    matrices = {
+        key: _matrix(transfer.get(name)) for key, name in (("mean", "accuracy"), ("low", "low"), ("high", "high"))
+    }
+    shape = [len(columns)] * len(rows)
+    if not rows or [len(line) for line in matrices["mean"]] != shape:
         return None
-    return {"columns": columns, "rows": list(zip(rows, values, strict=True))}
+    known = {key: matrix for key, matrix in matrices.items() if [len(line) for line in matrix] == shape}
+    cells = [[UNKNOWN | {k: m[i][j] for k, m in known.items()} for j in range(len(columns))] for i in range(len(rows))]
+    return {"columns": columns, "rows": list(zip(rows, cells, strict=True))}
+
+
+def _matrix(value: Any) -> list[list[float | None]]:
+    return [[number(cell) for cell in as_list(line)] for line in as_list(value)]
