@@ -25,11 +25,12 @@ _NEVER = -30.0  # a logit
 
 
 class Start(NamedTuple):
-    """Where evolution begins: a world in its coordinates, the vector, and the calls all this took."""
+    """Where evolution begins: a world in its coordinates, the vector, the calls all this took, and single answers."""
 
     world: World
     vector: Float[np.ndarray, " n"]
     calls: int
+    probes: Float[np.ndarray, "N L S"] | None = None
 
 
 def rule(last: Int[np.ndarray, " S"]) -> Float[np.ndarray, "S 3"]:
@@ -80,4 +81,5 @@ def warm_start(
         seen,
         np.concatenate([weights.ravel(), bias]).astype(np.float32),
         int(trace.called.sum()) + probes.size,
+        np.asarray(probes, float),
     )

@@ -67,9 +67,12 @@ class SvfSettings(Group):
 class HeadSettings(Group):
     """The map from h to L model logits and 3 role logits (arXiv 2512.04695, section 3.2, and its table of heads)."""
 
-    kind: Literal["linear", "block_diagonal", "low_rank", "sparse"] = "linear"
+    kind: Literal["linear", "block_diagonal", "low_rank", "sparse", "profile"] = "linear"
     blocks: Positive = Field(default=2, description="for block_diagonal: how many blocks")
     rank: Positive = Field(default=20, description="for low_rank: how many numbers stand between h and the logits")
+    profiles: tuple[tuple[float, ...], ...] = Field(
+        default=(), description="for profile: one row of numbers a model, such as its answers to anchor questions"
+    )
 
 
 class ReadoutSettings(Group):

@@ -281,7 +281,8 @@ def _folded(vector: np.ndarray, layout: Layout, head: Head, readout: Readout) ->
     """The head on plain h by tensor name: ``weight``, or ``u``, ``v`` and ``c`` of `Factors`; ``bias``."""
     parameters = layout.split(vector)
     weights = head.weights(_head_parameters(vector, layout))
-    bias = parameters[layouts.BIAS].astype(np.float32) if layouts.BIAS in parameters else None
+    bias = parameters.get(layouts.BIAS)
+    bias = None if bias is None else np.asarray(head.bias(jnp.asarray(bias, jnp.float32)))
     if isinstance(weights, Factors):
         u, c = fold(readout, weights.u, None)
         tensors = {"u": u, "v": np.asarray(weights.v), "c": c, "bias": bias}

@@ -66,6 +66,15 @@ class Head(ABC):
         """Of the parameters, where they have more of it than their number."""
         return (self.size,)
 
+    @property
+    def biases(self) -> int:
+        """How many numbers make the bias, where there is one."""
+        return self.outputs
+
+    def bias(self, numbers: Float[Array, " biases"]) -> Float[Array, " outputs"]:
+        """What is added to the logits."""
+        return numbers
+
     @abstractmethod
     def weights(self, parameters: Float[Array, " size"], key: PRNGKeyArray | None = None) -> Weights:
         """What decides; zeros give finite weights.
@@ -239,6 +248,61 @@ class Sparse(Head):
         return f"sparse, {int(self.kept(parameters))} of {self.inputs} inputs kept"
 
 
+@dataclass(frozen=True)
+class Profile(Head):
+    r"""A model is known by its profile p, f numbers: $\mathrm{score}(m) = z^\top A\, p(m)$, roles as in a linear head.
+
+    Parameters are A's columns (one row of ``inputs`` numbers a feature), then the role rows. A bias is spread in the
+    same way. With one-hot profiles it is the linear head; with any others, a model that was never seen has a row too.
+
+    Raises:
+        UserError: not one profile a model, or profiles of different lengths.
+    """
+
+    profiles: tuple[tuple[float, ...], ...] = ()
+
+    def __post_init__(self) -> None:
+        lengths = {len(profile) for profile in self.profiles}
+        if len(self.profiles) != self.outputs - 3 or len(lengths) != 1 or 0 in lengths:
+            raise UserError(
+                f"head.profiles: expected {self.outputs - 3} of one length, a row for each model, got "
+                f"{len(self.profiles)} of lengths {sorted(lengths)}"
+            )
+
+    @property
+    def biases(self) -> int:
+        """One a feature and role."""
+        return len(self.profiles[0]) + 3
+
+    @property
+    def size(self) -> int:
+        """(Features + 3) x inputs."""
+        return self.biases * self.inputs
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Of A's columns with the role rows under them."""
+        return self.biases, self.inputs
+
+    def weights(self, parameters: Float[Array, " size"], key: PRNGKeyArray | None = None) -> Weights:
+        """The plain matrix of this pool."""
+        return spread(jnp.asarray(self.profiles), parameters.reshape(self.shape))
+
+    def bias(self, numbers: Float[Array, " biases"]) -> Float[Array, " outputs"]:
+        """One number a model and role."""
+        return spread(jnp.asarray(self.profiles), numbers)
+
+    def title(self, parameters: Float[Array, " size"]) -> str:
+        """A few words for people."""
+        return f"profile, {len(self.profiles[0])} features a model"
+
+
+def spread(profiles: Float[Array, "L f"], numbers: Float[Array, "f+3 *B"]) -> Float[Array, "L+3 *B"]:
+    """Numbers of features to numbers of models; the last three, of the roles, stay as they are."""
+    models = jnp.einsum("lf,f...->l...", profiles, numbers[:-3], precision=jax.lax.Precision.HIGHEST)
+    return jnp.concatenate([models, numbers[-3:]])
+
+
 def make(settings: HeadSettings, outputs: int, inputs: int) -> Head:
     """The head that the settings ask for.
 
@@ -254,6 +318,8 @@ def make(settings: HeadSettings, outputs: int, inputs: int) -> Head:
             return LowRank(outputs, inputs, settings.rank)
         case "sparse":
             return Sparse(outputs, inputs)
+        case "profile":
+            return Profile(outputs, inputs, settings.profiles)
 
 
 def _product(matrix: Float[Array, "O I"], z: Float[Array, "*B I"]) -> Float[Array, "*B O"]:

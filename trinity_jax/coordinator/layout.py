@@ -107,7 +107,7 @@ def build(svf_sizes: dict[str, int], svf_unit: float, head: Head, pool: tuple[st
     if head.outputs != len(rows):
         raise ValueError(f"a pool of {len(pool)} models needs {len(rows)} head outputs, got {head.outputs}")
     parts = [(name, (size,), svf_unit) for name, size in svf_sizes.items()]
-    parts += [(HEAD, head.shape, 1.0)] + ([(BIAS, (head.outputs,), 1.0)] if bias else [])
+    parts += [(HEAD, head.shape, 1.0)] + ([(BIAS, (head.biases,), 1.0)] if bias else [])
     blocks: list[Block] = []
     offset = 0
     for name, block_shape, unit in parts:

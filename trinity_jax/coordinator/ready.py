@@ -58,7 +58,7 @@ def make_ready(coordinator: Coordinator, source: str | None = None, seed: int = 
             f"{settings.source}: the coordinator scales {expected} and reads {width} numbers, this encoder has {sizes} "
             f"and {decoder.config.hidden_size}"
         )
-    router = Router(load_tokenizer(settings.source, settings.revision), settings, len(described.pool))
+    router = Router(load_tokenizer(settings.source, settings.revision), settings, described.named_pool)
     encoder = TranscriptEncoder(decoder, described.svf, settings, 1)
     population = PopulationEncoder(encoder, coordinator.layout, coordinator.head, coordinator.readout, seed)
     population.load(coordinator.vector)

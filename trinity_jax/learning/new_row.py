@@ -16,8 +16,8 @@ from trinity_jax.learning.probes import Rows, ridge
 NEWTON_STEPS = 30
 """Of a convex problem in k + 1 numbers; it has converged long before."""
 
-PENALTY = 1e-3
-"""On the squared row, per unit of mean weight: it only keeps a separable problem finite."""
+PENALTY = 1e-2
+"""On the squared row, over the mean square of the old rows' log-sum-exp: it only keeps a separable problem finite."""
 
 
 def lead(rows: Rows, z: Float[Array, "Q k"], policy: Float[Array, "Q L-1"], temperature: float) -> Float[Array, " Q"]:
@@ -67,15 +67,15 @@ def fit(
     weight = weight / jnp.maximum(weight.sum(), 1e-12)
     X = jnp.concatenate([states, jnp.ones((len(states), 1))], axis=1) if bias else states
     offset = -jax.nn.logsumexp(logits, axis=1)
-    scale = PENALTY * jnp.eye(X.shape[1])
+    scale = PENALTY / jnp.maximum(jnp.mean(offset**2), 1.0) * jnp.eye(X.shape[1])
 
     def newton(w: Float[Array, " k+1"], _: None) -> tuple[Float[Array, " k+1"], None]:
         chance = jax.nn.sigmoid(X @ w + offset)
         slope = X.T @ (weight * (chance - target)) + scale @ w
-        curvature = (X * (weight * jnp.maximum(chance * (1 - chance), 1e-3))[:, None]).T @ X + scale
+        curvature = (X * (weight * jnp.maximum(chance * (1 - chance), 1e-2))[:, None]).T @ X + scale
         step = jnp.linalg.solve(curvature, slope)
         # A bounded step: far from the solution the curvature is nearly flat.
-        return w - step * jnp.minimum(1.0, 3.0 / jnp.maximum(jnp.linalg.norm(step), 1e-12)), None
+        return w - step * jnp.minimum(1.0, 10.0 / jnp.maximum(jnp.linalg.norm(step), 1e-12)), None
 
     w, _ = jax.lax.scan(newton, jnp.zeros(X.shape[1]), length=NEWTON_STEPS)
     return Rows(w[None, : z.shape[1]], w[z.shape[1] :] if bias else jnp.zeros(1))
