@@ -114,8 +114,8 @@ class PopulationEncoder:
             candidates = jnp.zeros(len(filled), int) if shared else jnp.arange(len(filled))
             keys = jax.vmap(jax.random.fold_in, (None, 0))(noise, candidates)
         self._weights = self._weigh(parameters[HEAD].reshape(len(filled), -1).astype(np.float32), keys)
-        bias = parameters.get(BIAS, np.zeros((len(filled), self.head.outputs)))
-        self._bias = jnp.asarray(bias, jnp.float32)
+        bias = parameters.get(BIAS, np.zeros((len(filled), self.head.biases)))
+        self._bias = jax.vmap(self.head.bias)(jnp.asarray(bias, jnp.float32))
         self._loaded = len(vectors)
 
     def decide(self, rows: Sequence[Row], mode: str = "sample") -> list[Choice]:
@@ -146,11 +146,12 @@ class PopulationEncoder:
         ]
         for call in calls(wanted, wanted[0], step) if wanted else ():
             arguments = (self._weights, self._bias, self.readout, self._root, call.columns, mode == "sample")
-            chosen = jax.device_get(self._choose(*arguments, call.counts))
+            # Of the places that no row fills, nothing is made.
+            chosen = [part[: len(call.where)] for part in jax.device_get(self._choose(*arguments, call.counts))]
             choices += [
                 Choice(int(model), int(role), tuple(models.tolist()), tuple(roles.tolist()), h_hash(state))
-                for model, role, models, roles, state in zip(*chosen, call.columns[0], strict=True)
-            ][: len(call.where)]
+                for model, role, models, roles, state in zip(*chosen, call.columns[0][: len(call.where)], strict=True)
+            ]
         self.seconds += time.perf_counter() - started
         return choices
 

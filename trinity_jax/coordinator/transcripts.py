@@ -28,6 +28,7 @@ PAGES = 8
 """Pages per step on a CPU, where the step reads every weight once; measured best among 1, 2, 4, 8 for pages of 16."""
 
 Pair = tuple[int, Tokens]
+_BYTES_PER_ID = 8  # in a tuple; the numbers themselves are few and shared, or freed with their text
 _log = logging.getLogger(__name__)
 
 
@@ -88,7 +89,9 @@ class TranscriptEncoder:
             kind = PagedTrunk if paged else WholeTrunk
             self._trunk = kind(decoder, self._first, settings, size, self._devices, self._counted)
         self._states: OrderedDict[Pair, np.ndarray] = OrderedDict()
+        self._held = 0
         self._seen: set[bytes] = set()
+        self._counting = True
         self._deltas = self._devices.put(jnp.zeros((population + 1, self.adaptation.size), jnp.float32))
         self._written = self._to_write_out(decoder.config, tokens)
         self._write = jax.jit(self._write_program)
@@ -101,6 +104,11 @@ class TranscriptEncoder:
         """How many different token tuples have been encoded in all."""
         return len(self._seen)
 
+    def count_no_more(self) -> None:
+        """Forget which transcripts were encoded and count no further ones, for a process that goes on without end."""
+        self._counting = False
+        self._seen.clear()
+
     def adapt(self, deltas: Float[np.ndarray, "P S"]) -> None:
         """Set the candidates' singular-value deltas, all targets side by side in order; fewer than P are filled up."""
         if self.adaptation.size:
@@ -109,6 +117,7 @@ class TranscriptEncoder:
             self._deltas = self._devices.put(jnp.asarray(table))
             self._kernels = self._written_out()
             self._states.clear()
+            self._held = 0
 
     def states(self, tokens: Sequence[Tokens]) -> Float[np.ndarray, "B D"]:
         """Hidden vectors of the un-adapted encoder."""
@@ -129,7 +138,8 @@ class TranscriptEncoder:
                 found[pair] = state
             else:
                 missing.setdefault(pair[1], []).append(pair)
-        self._seen.update(map(digest, missing))
+        if self._counting:
+            self._seen.update(map(digest, missing))
         waiting = list(missing)
         at_once = self._trunk.transcripts if self._trunk else max(len(waiting), 1)
         for start in range(0, len(waiting), at_once):
@@ -206,9 +216,17 @@ class TranscriptEncoder:
         return rows_per_step(config, T, itemsize, wanted, self._settings.work_mb)
 
     def _remember(self, found: dict[Pair, np.ndarray]) -> None:
-        self._states.update(found)
-        while len(self._states) * self.width * 4 > self._settings.cache_mb * 2**20:
-            self._states.popitem(last=False)
+        for pair, state in found.items():
+            if pair not in self._states:
+                self._states[pair] = state
+                self._held += self._size(pair)
+        while self._held > self._settings.cache_mb * 2**20:
+            pair, _ = self._states.popitem(last=False)
+            self._held -= self._size(pair)
+
+    def _size(self, pair: Pair) -> int:
+        """Bytes of a state and of the token ids it is found by."""
+        return 4 * self.width + _BYTES_PER_ID * len(pair[1])
 
     def _counted(self, program: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(program)
