@@ -4,14 +4,19 @@ python scripts/screenshots.py RUN docs/img --dashboard http://127.0.0.1:8080/das
 """
 
 import argparse
+import io
 import sys
 import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from PIL import Image
+
 from scripts.browser import Tab, chromium
 from trinity_jax.report import write_report
+
+COLOURS = 256
 
 # name -> (what is shown, from there down; most pixels high; what is done before)
 REPORT = {
@@ -26,6 +31,7 @@ REPORT = {
 }
 DASHBOARD = {
     "dashboard": ("header", 1200, "list.children[0]?.querySelector('details').setAttribute('open', '')"),
+    "runs": ("section:has(> #runs)", 600, ""),
 }
 
 
@@ -60,7 +66,10 @@ def picture(tab: Tab, shown: str, most: int, before: str) -> bytes:
     whole = tab.run("document.documentElement.scrollHeight")
     height = min(most, whole - top) if shown == "header" else min(most, bottom - top + 16)
     clip = {"x": 0, "y": top, "width": 1280, "height": height, "scale": 1}
-    return tab.screenshot(clip=clip, captureBeyondViewport=True)
+    shot = Image.open(io.BytesIO(tab.screenshot(clip=clip, captureBeyondViewport=True)))
+    small = io.BytesIO()
+    shot.convert("RGB").quantize(COLOURS, kmeans=1).save(small, "PNG", optimize=True)
+    return small.getvalue()
 
 
 if __name__ == "__main__":

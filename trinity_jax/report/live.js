@@ -64,7 +64,7 @@ function facts(spoken) {
   if (spoken.outcome && spoken.outcome !== "ok") found.push([words(spoken.outcome), spoken.detail].filter(Boolean).join(": "));
   found.push(`${number(spoken.input_tokens)} tokens in, ${number(spoken.output_tokens)} out`);
   if (spoken.cost) found.push(`cost ${money(spoken.cost)}`);
-  found.push(`${number(spoken.call_ms)} ms for the call, ${number(spoken.decide_ms, 1)} ms to decide`);
+  found.push(`${number(spoken.call_ms)} ms for the call, ${number(spoken.decide_ms, spoken.decide_ms < 10 ? 1 : 0)} ms to decide`);
   return `${found.join("; ")}.`;
 }
 
