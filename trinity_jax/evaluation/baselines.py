@@ -194,11 +194,8 @@ def per_question_best(single: Sequence[Scores]) -> Scores:
     best = np.where(failed.all(axis=0), np.nan, np.where(failed, -1.0, rewards).max(axis=0))
     undecided = np.logical_and.reduce([s.undecided for s in single])
     calls = np.sum([s.calls for s in single], axis=0)
-    took = [s.spent for s in single if s.spent is not None]
-    # The models could be asked at once.
-    spent = took and Spent(
-        np.sum([t.tokens for t in took], axis=0),
-        np.sum([t.cost for t in took], axis=0),
-        np.max([t.seconds for t in took], axis=0),
-    )
-    return Scores("best per question (oracle, inflated by luck)", best, undecided, calls, spent=spent or None)
+    took, spent = [s.spent for s in single if s.spent is not None], None
+    if took:  # the models could be asked at once
+        tokens, cost = (np.sum([getattr(t, name) for t in took], axis=0) for name in ("tokens", "cost"))
+        spent = Spent(tokens, cost, np.max([t.seconds for t in took], axis=0))
+    return Scores("best per question (oracle, inflated by luck)", best, undecided, calls, spent=spent)

@@ -42,6 +42,8 @@ async def play_rivals(
     best = learned.best() if learned else int(np.nanargmax(means)) if not np.isnan(means).all() else 0
     if bench.simulated:
         left_out["prompted"] = "simulated models cannot be told to coordinate"
+    if bench.votes == 1:
+        left_out["reflection"] = "the coordinator takes one call, which leaves none to look back"
     if learned is not None and "per_kind" in wanted:
         rows.append(_per_kind(bench, plural, learned))
     for name, (route, title) in ROUTERS.items():
@@ -53,7 +55,7 @@ async def play_rivals(
         rows.append(await coordinate(bench, best if leader is None else names.index(leader)))
     if "mixture" in wanted:
         rows.append(await mix(bench, best))
-    if "reflection" in wanted:
+    if "reflection" in wanted and "reflection" not in left_out:
         rows += [await reflect(bench, model) for model in range(len(names))]
     return rows, tuple(f"{name} ({why})" for name, why in left_out.items() if name in wanted)
 

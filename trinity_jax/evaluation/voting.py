@@ -21,7 +21,7 @@ def plurality(
     failed has no reward. Voters need not wait for one another.
     """
     shape = (len(questions), repeats)
-    ballots: dict[tuple[int, ...], list[EpisodeResult]] = {cell: [] for cell in np.ndindex(shape)}
+    ballots: dict[tuple[int, int], list[EpisodeResult]] = {(q, r): [] for q, r in np.ndindex(shape)}
     for result in sorted(results, key=lambda r: (r.key.question, r.key.repeat)):
         ballots[result.key.question, result.key.repeat % repeats].append(result)
     rewards, undecided, calls = np.full(shape, np.nan), np.zeros(shape, bool), np.zeros(shape, int)

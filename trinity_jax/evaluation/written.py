@@ -22,7 +22,7 @@ class Transfer(NamedTuple):
 
     def as_json(self) -> dict[str, Any]:
         """Means, lows and highs as three matrices of shares."""
-        whole = {"rows": list(self.rows), "columns": list(self.columns)}
+        whole: dict[str, Any] = {"rows": list(self.rows), "columns": list(self.columns)}
         for name, key in (("accuracy", "mean"), ("low", "low"), ("high", "high")):
             whole[name] = [[getattr(cell, key) for cell in line] for line in self.accuracy]
         return whole

@@ -157,10 +157,8 @@ def check_names(found: Found, names: Sequence[str]) -> None:
     expected = found.coordinator.description.pool
     missing, extra = ([n for n in one if n not in other] for one, other in ((expected, names), (names, expected)))
     if missing or extra:
-        parts = [f"{what} {', '.join(some)}" for what, some in (("lacks", missing), ("has too many:", extra)) if some]
-        raise UserError(
-            f"{found.name}: trained on the pool {', '.join(expected)}; the pool given {' and '.join(parts)}"
-        )
+        faults = [f"lacks {', '.join(missing)}"] * bool(missing) + [f"has besides {', '.join(extra)}"] * bool(extra)
+        raise UserError(f"{found.name}: trained on the pool {', '.join(expected)}; this one {' and '.join(faults)}")
     if tuple(names) != expected:
         raise UserError(f"{found.name}: the pool's models must stand in the order {', '.join(expected)}")
 
@@ -227,7 +225,7 @@ async def _evaluate(trial: Trial, out: Path, console: Console, yes: bool) -> dic
     transfer = transferred(trial, [compared.scores[0], *played[1:]], compared.kinds)
     found = compared.summary(rows)
     found |= {
-        "verdict": f"{found['verdict']}{better(rows)}",
+        "verdict": found["verdict"] + (better(rows) if len(trial.test) >= table.FEWEST_QUESTIONS else ""),
         "repeats": evaluation.repeats,
         "coordinators": [one.name for one in trial.coordinators],
         "terms": terms(trial, compared.best_single, learned),

@@ -1,0 +1,240 @@
+"""``python -m trinity_jax evaluate`` on tiny runs: what it writes, what it pays, what it refuses."""
+
+import csv
+import io
+import json
+import re
+import sqlite3
+from contextlib import closing
+
+import numpy as np
+import pytest
+import yaml
+from rich.console import Console
+
+from tests.tiny import make_encoder, paid, tiny_run
+from trinity_jax import cli, config
+from trinity_jax.errors import UserError
+from trinity_jax.evaluation.scores import Scores
+from trinity_jax.evaluation.table import Row, row
+from trinity_jax.evaluation.written import as_csv
+from trinity_jax.training.evaluate import better, evaluate, plan
+from trinity_jax.training.train import train
+
+MODELS = {"kind": "endpoints", "models": [{"name": "ada", "model": "m", "base_url": "http://127.0.0.1:9/v1"}]}
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory):
+    return make_encoder(tmp_path_factory.mktemp("tiny") / "encoder")
+
+
+@pytest.fixture(scope="module")
+def settings(encoder):
+    run = tiny_run(encoder, learning__generations=1, learning__warm_start={"kind": "ridge"}, evaluation__repeats=2)
+    # An untrained coordinator would end most episodes before the first call.
+    run["episode"] = run["episode"] | {"verifier_needs_response": True}
+    price = {"input": 1.0, "output": 4.0}
+    return run | {"pool": {"simulated": [model | {"price": price} for model in run["pool"]["simulated"]]}}
+
+
+@pytest.fixture(scope="module")
+def finished(settings, tmp_path_factory):
+    """A run, the summary it wrote, and what evaluate found in it."""
+    folder = tmp_path_factory.mktemp("runs") / "one"
+    summary = train(config.parse(settings, "test"), folder, resume=False, console=Console(quiet=True))
+    assert cli.main(["evaluate", str(folder)]) == 0
+    return folder, summary, read(folder / "evaluation")
+
+
+def read(out):
+    return json.loads((out / "evaluation.json").read_text())
+
+
+def by_name(found):
+    return {line["name"]: line for line in found["rows"]}
+
+
+def refused(capsys, *arguments) -> str:
+    assert cli.main(["evaluate", *map(str, arguments)]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: ")
+    assert said.count("\n") == 1
+    return said
+
+
+def test_the_table_has_every_row_and_the_run_s_own_are_the_same(finished):
+    _, summary, found = finished
+    rows, before = by_name(found), by_name(summary)
+    same = ("accuracy", "calls", "undecided_share", "by_kind", "difference", "tokens_per_question")
+    assert all(rows[name][key] == before[name][key] for name in before for key in same)
+    new = [name for name in rows if name not in before]
+    assert len(new) == 1 + 2 + 1 + 2  # per kind, two routers, a mixture, two who reflect
+    assert (found["questions"], found["repeats"]) == (6, 2)
+    assert found["left_out"] == ["prompted (simulated models cannot be told to coordinate)"]
+    assert "chosen on the training questions" in found["verdict"]
+    assert rows[found["best_single"]]["over_single"] is None
+    assert all(line["over_single"] for name, line in rows.items() if name != found["best_single"])
+    assert rows["kNN router, one call"]["note"].endswith("fitted on 18 calls, one per model and training question")
+
+
+def test_only_what_the_run_has_not_paid_is_paid_and_the_second_time_nothing(finished, tmp_path, capsys):
+    folder, _, found = finished
+    with closing(sqlite3.connect(folder / "evaluation" / "journal.sqlite")) as connection:
+        [taken] = connection.execute("SELECT COUNT(*) FROM calls WHERE scope = 'probes'").fetchone()
+        [own] = connection.execute(
+            "SELECT COUNT(*) FROM calls WHERE request LIKE '%your_reply%' OR request LIKE '%reply_1%'"
+        ).fetchone()
+    assert taken == 2 * 9
+    before, of_run = paid(folder / "evaluation"), paid(folder)
+    mixture = next(line for line in found["rows"] if line["name"].startswith("mixture"))
+    assert own >= 12 + 12 * 2
+    files = {name: (folder / "evaluation" / f"evaluation.{name}").read_bytes() for name in ("json", "csv", "md")}
+    assert cli.main(["evaluate", str(folder)]) == 0
+    said = capsys.readouterr().out
+    assert "\n0 calls made" in said
+    assert re.search(r"money, at \S+ a call so far: about \S+, at most \S+", said)
+    assert (paid(folder / "evaluation"), paid(folder)) == (before, of_run)
+    assert {n: (folder / "evaluation" / f"evaluation.{n}").read_bytes() for n in files} == files
+    assert mixture["calls_per_question"] == 3
+
+
+def test_csv_and_page_hold_what_the_json_holds(finished):
+    folder, _, found = finished
+    lines = list(csv.DictReader(io.StringIO((folder / "evaluation" / "evaluation.csv").read_text())))
+    assert [line["method"] for line in lines] == [line["name"] for line in found["rows"]]
+    for line, expected in zip(lines, found["rows"], strict=True):
+        assert float(line["accuracy_low"]) == expected["accuracy"]["low"]
+        assert line["difference"] == ("" if expected["difference"] is None else str(expected["difference"]["mean"]))
+        assert float(line["tokens_per_question"]) == expected["tokens_per_question"] > 0
+        assert float(line["cost_per_question"]) == expected["cost_per_question"] > 0
+        assert float(line["accuracy on chain_sum"]) == expected["by_kind"]["chain_sum"]
+    page = (folder / "evaluation" / "evaluation.md").read_text()
+    assert page.startswith("# Evaluation of one\n\n" + found["verdict"])
+    assert all(f"| {line['name']} |" in page for line in found["rows"])
+
+
+def test_a_coordinator_alone_on_questions_of_a_file(finished, settings, tmp_path, capsys):
+    folder, out = finished[0], tmp_path / "out"
+    pool, task = tmp_path / "pool.yaml", tmp_path / "sums.jsonl"
+    pool.write_text(yaml.safe_dump({"pool": settings["pool"]}))
+    lines = [{"prompt": f"{n} + 1?", "answer": n + 1, "wrong": [str(n)], "kind": "chain_sum"} for n in range(5)]
+    task.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    arguments = [str(folder / "coordinator"), "--pool", str(pool), "--task", str(task), "--out", str(out)]
+    assert cli.main(["evaluate", *arguments, "--set", "evaluation.rivals=[reflection, knn]"]) == 0
+    found = read(out)
+    assert (found["questions"], found["transfer"]) == (5, None)
+    assert "picked on these questions, which favours it" in found["verdict"]
+    assert found["rows"][0]["calls_per_question"] >= 2
+    assert found["left_out"] == ["knn (there are no training questions to choose on)"]
+    assert any(name.startswith("bo, self-reflection of ") for name in by_name(found))
+    assert not any("fixed" in name for name in by_name(found))
+
+
+def test_several_coordinators_make_a_transfer_matrix_and_seen_questions_are_left_out(finished, settings, tmp_path):
+    other = tmp_path / "two"
+    # Its training set holds the first one's test questions, drawn from the same place.
+    tasks = {**settings["tasks"], "train": 24, "mix": settings["tasks"]["mix"][:2]}
+    changed = settings | {"tasks": tasks, "evaluation": {"bootstrap": 100, "fixed_policy": False}}
+    train(config.parse(changed, "test"), other, resume=False, console=Console(quiet=True))
+    chosen = ["--set", "evaluation.fixed_policy=false", "--set", "evaluation.rivals=[per_kind]"]
+    assert cli.main(["evaluate", str(finished[0]), str(other), "--out", str(tmp_path / "out"), *chosen]) == 0
+    found = read(tmp_path / "out")
+    matrix = found["transfer"]
+    assert (matrix["rows"], len(matrix["columns"])) == (["one", "two"], 3)
+    rows = by_name(found)
+    for name, line in (("coordinator", 0), ("coordinator of two", 1)):
+        assert matrix["accuracy"][line] == [rows[name]["by_kind"][kind] for kind in matrix["columns"]]
+    assert all(low <= mean <= high for key in range(2) for low, mean, high in zip(
+        matrix["low"][key], matrix["accuracy"][key], matrix["high"][key], strict=True
+    ))  # fmt: skip
+    one, two = (config.load(folder / "config.yaml").tasks for folder in (finished[0], other))
+    from trinity_jax.tasks.jsonl import load_tasks
+
+    first, second = load_tasks(one), load_tasks(two)
+    trained = {q.prompt for tasks in (first, second) for q in (*tasks.train, *tasks.validation)}
+    tested = {q.prompt for tasks in (first, second) for q in tasks.test}
+    assert tested & trained, "this test needs an overlap"
+    assert found["questions"] == len(tested - trained)
+    assert f"{len(tested & trained)} questions were left out" in " ".join(found["terms"])
+    assert "## Transfer" in (tmp_path / "out" / "evaluation.md").read_text()
+
+
+def test_what_is_wrong_is_said_in_one_line(finished, settings, encoder, tmp_path, capsys):
+    folder = finished[0]
+    assert "expected a run folder" in refused(capsys, tmp_path / "nothing")
+    unfinished = tmp_path / "unfinished"
+    unfinished.mkdir()
+    (unfinished / "config.yaml").write_text((folder / "config.yaml").read_text())
+    assert "no coordinator yet" in refused(capsys, unfinished)
+    assert "needs --pool with --task" in refused(capsys, folder / "coordinator")
+    assert "evaluation.rivals" in refused(capsys, folder, "--set", "evaluation.rivals=[oracle]")
+    assert "unknown task 'nope'" in refused(capsys, folder, "--task", "nope")
+
+    def pool(names):
+        path = tmp_path / "pool.yaml"
+        path.write_text(yaml.safe_dump({"pool": {"simulated": [{"name": n, "worker": {"default": 1}} for n in names]}}))
+        return path
+
+    said = refused(capsys, folder, "--pool", pool(["ada", "cy", "di"]))
+    assert "trained on the pool ada, bo; this one lacks bo and has besides cy, di" in said
+    assert "must stand in the order ada, bo" in refused(capsys, folder, "--pool", pool(["bo", "ada"]))
+    path = tmp_path / "endpoints.yaml"
+    path.write_text(yaml.safe_dump({"pool": MODELS}))
+    assert "lacks bo" in refused(capsys, folder, "--pool", path)
+    seen = tmp_path / "seen.jsonl"
+    from trinity_jax.tasks.jsonl import load_tasks
+
+    question = load_tasks(config.parse(settings, "test").tasks).train[0]
+    seen.write_text(json.dumps({"prompt": question.prompt, "answer": question.answer}) + "\n")
+    assert "no test questions are left" in refused(capsys, folder, "--task", seen)
+    (tmp_path / "file").write_text("")
+    assert "cannot be made" in refused(capsys, folder, "--out", tmp_path / "file" / "out")
+
+
+def test_a_spent_budget_keeps_what_was_paid_and_the_next_time_goes_on(finished, tmp_path, capsys):
+    folder, out = finished[0], tmp_path / "out"
+    chosen = ["--out", str(out), "--set", "evaluation.rivals=[reflection]", "--set", "evaluation.fixed_policy=false"]
+    cap = paid(folder / "evaluation")[0] - 20
+    assert "budget is spent" in refused(capsys, folder, *chosen, "--set", f"budget.calls={cap}")
+    assert not (out / "evaluation.json").exists()
+    assert paid(out)[0] == cap
+    assert cli.main(["evaluate", str(folder), *chosen]) == 0
+    assert paid(out)[0] > cap
+    whole, part = by_name(finished[2]), by_name(read(out))
+    assert any("self-reflection" in name for name in part)
+    assert part == {name: whole[name] for name in part}
+
+
+@pytest.mark.parametrize("yes", [False, True])
+def test_where_models_are_called_it_asks_first(finished, tmp_path, monkeypatch, yes):
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    models = [{"name": name, "model": name, "base_url": "http://127.0.0.1:9/v1"} for name in ("ada", "bo")]
+    path = tmp_path / "pool.yaml"
+    path.write_text(yaml.safe_dump({"pool": {"kind": "endpoints", "models": models}, "budget": {"calls": 1}}))
+    trial = plan([finished[0]], pool_file=str(path))
+    monkeypatch.setattr("sys.stdin", Terminal("n\n"))
+    console = Console(file=Terminal(), force_terminal=True, width=120)
+    # Those of the run count against the cap: it is reached before the first new call.
+    with pytest.raises(UserError, match="budget.calls: all 1 calls are made" if yes else "stopped by the answer"):
+        evaluate(trial, tmp_path / "out", console, yes)
+
+
+def test_csv_leaves_unknown_numbers_empty():
+    scores = Scores("x", np.full((2, 1), np.nan), np.zeros((2, 1), bool), np.ones((2, 1), int))
+    [line] = csv.DictReader(io.StringIO(as_csv([row(scores, ["a", "a"], None, 100, 0)])))
+    assert (line["accuracy"], line["cost_per_question"], line["over_single_high"]) == ("", "", "")
+    assert line["calls_per_question"] == "1.0"
+
+
+def test_who_is_better_beyond_doubt_is_named():
+    def one(name: str, right: int) -> Row:
+        rewards = (np.arange(60) < right).astype(float)[:, None]
+        ours = Scores("ours", (np.arange(60) < 30).astype(float)[:, None], rewards > 2, np.ones((60, 1), int))
+        return row(Scores(name, rewards, rewards > 2, np.ones((60, 1), int)), ["a"] * 60, ours, 200, 0)
+
+    assert better([one("a", 55), one("b", 30), one("c", 10), one("d", 50)]) == " Better than it: a; d."
+    assert better([one("b", 30)]) == ""
