@@ -20,7 +20,7 @@ from trinity_jax.errors import UserError
 # As a script this file sees its own folder only; the studies are a package beside it.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-STUDIES = ("ablation", "efficiency", "learners", "recorded", "sample_efficiency", "separability")
+STUDIES = ("ablation", "efficiency", "learners", "pool_change", "recorded", "sample_efficiency", "separability")
 """Each a package here: ``settings.Settings`` says what can be set, ``study.run`` does it."""
 
 
