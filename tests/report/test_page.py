@@ -286,6 +286,10 @@ def test_long_replies_keep_the_page_small(make_run):
     path = write_report(make_run(60, transcripts=[long] * 12))
     assert path.stat().st_size < 1_000_000
     assert "more characters" in Page(path).text
+    page = Page(path := write_report(make_run(60, transcripts=[long] * 200)))
+    assert path.stat().st_size < 3_000_000
+    (said,) = re.findall(r"(\d+) of 200 recorded episodes", page.text)
+    assert 20 < int(said) == len([a for a in page.all("li") if "data-turns" in a]) < 120
 
 
 def test_what_is_no_run_folder_is_the_users_to_fix(tmp_path, make_run):

@@ -4,21 +4,29 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from markupsafe import escape
+
 from trinity_jax.report.folder import as_dicts, number
 from trinity_jax.report.markup import TURN_CHARS, clip
 
 CONVERSATIONS = 120
-CHARS = 1_500_000
-"""Of all conversations of a page together."""
+CONVERSATION_CHARS = 12_000
+PAGE_CHARS = 2_000_000
+"""Of all conversations of a page together, as they stand in it: a quotation mark takes five."""
 
 MARKS = {"right": "✓", "wrong": "✗", "undecided": "?", "failed": "!"}
 
 
 def conversations(transcripts: Sequence[dict[str, Any]], names: Sequence[str]) -> list[dict[str, Any]]:
     """What the template shows of the chosen episodes."""
-    chosen = choose(transcripts)
-    budget = min(12_000, CHARS // max(1, len(chosen)))
-    return [_conversation(episode, names, budget) for episode in chosen]
+    shown, left = [], PAGE_CHARS
+    for episode in choose(transcripts):
+        conversation = _conversation(episode, names)
+        left -= len(escape(conversation["question"])) + sum(len(escape(turn["text"])) for turn in conversation["turns"])
+        if left < 0:
+            break
+        shown.append(conversation)
+    return shown
 
 
 def filters(shown: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
@@ -47,13 +55,13 @@ def outcome(episode: Mapping[str, Any]) -> str:
     return "failed" if episode.get("reward") is None else str(episode.get("grade") or "no answer")
 
 
-def _conversation(episode: dict[str, Any], names: Sequence[str], budget: int) -> dict[str, Any]:
+def _conversation(episode: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
     turns = as_dicts(episode.get("turns"))
-    limit = min(TURN_CHARS, budget // max(1, len(turns)))
+    limit = min(TURN_CHARS, CONVERSATION_CHARS // max(1, len(turns)))
     spoken = [_turn(turn, names, limit) for turn in turns]
     result = outcome(episode)
     return {
-        "question": clip(str(episode.get("question", "")), min(TURN_CHARS, budget)),
+        "question": clip(str(episode.get("question", ""))),
         "kind": str(episode.get("kind", "")),
         "answer": clip(str(episode.get("answer", "")), 300),
         "outcome": result,
