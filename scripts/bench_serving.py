@@ -41,9 +41,10 @@ from tests.serving.served import write_tiny  # noqa: E402
 from trinity_jax.pool.limits import raise_descriptor_limit  # noqa: E402
 
 AT_ONCE, IN_FLIGHT = 64, 200
-LATENCY = "lognormal:0.2:0.4"
+LATENCY = "lognormal:0.5:0.4"
 FAULTS = {"429": 0.02, "500": 0.02, "reset": 0.01, "cut body": 0.01, "empty choices": 0.01, "null content": 0.01}
 WARM_UP_SHARE = 0.2
+BUCKETS = (256, 512, 1024)
 WORDS = "apple river stone cloud seven green table music paper quick north silver window garden".split()
 
 
@@ -65,7 +66,7 @@ def main() -> int:
 
 async def measured(folder: Path, options: argparse.Namespace, say: Callable[..., None]) -> dict[str, Any]:
     """All figures."""
-    coordinator = write_tiny(folder, max_calls=1)
+    coordinator = write_tiny(folder, max_calls=1, buckets=BUCKETS)
     found: dict[str, Any] = {}
     async with endpoint(folder, LATENCY) as url, ours(folder, coordinator, url) as (address, _), client() as session:
         await load(session, address, AT_ONCE, 3.0)
@@ -97,7 +98,7 @@ async def measured(folder: Path, options: argparse.Namespace, say: Callable[...,
         faults = [part for name, chance in FAULTS.items() for part in ("--fault", f"{name}={chance}")]
         async with endpoint(folder, LATENCY, *faults) as url:
             # Three calls a request here: turns, not just a proxy.
-            async with ours(folder, write_tiny(folder / "three", max_calls=3), url) as (address, process):
+            async with ours(folder, write_tiny(folder / "three", max_calls=3, buckets=BUCKETS), url) as (address, process):
                 found |= await soak(address, process, 60 * options.minutes, say)
     return found
 
@@ -255,7 +256,7 @@ def in_form(status: int, content: bytes) -> str:
 def body(number: int, **fields: Any) -> dict[str, Any]:
     """A question that was not asked before."""
     luck = random.Random(number)
-    words = " ".join(luck.choices(WORDS, k=8))
+    words = " ".join(luck.choices(WORDS, k=3))
     question = f"Read this: {words}. What is {luck.randrange(1000)} * {number}?"
     return {"model": "trinity", "messages": [{"role": "user", "content": question}], **fields}
 

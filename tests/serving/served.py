@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from trinity_jax.coordinator import layout as layouts
 from trinity_jax.coordinator.export import assemble, load_coordinator, write_coordinator
 from trinity_jax.coordinator.familiar import Familiar
 from trinity_jax.coordinator.readout import Readout
+from trinity_jax.coordinator.ready import Ready, make_ready
 from trinity_jax.encoder.checkpoint import load_checkpoint
 from trinity_jax.pool.pool import build_pool
 from trinity_jax.pool.unrecorded import Unrecorded
@@ -48,6 +50,7 @@ def write_tiny(
     max_calls: int = 3,
     familiar: Familiar | None = None,
     fallback: str | None = None,
+    buckets: tuple[int, ...] = (512,),
 ) -> Path:
     """A coordinator folder with its encoder beside it; the numbers are drawn, so all choices can come."""
     encoder = folder / "encoder"
@@ -58,7 +61,7 @@ def write_tiny(
         "head": HeadSettings(),
         "readout": ReadoutSettings(kind="raw"),
         "svf": SvfSettings(),
-        "encoder": EncoderSettings(source=str(encoder), buckets=(256, 512, 1024), cache_mb=8),
+        "encoder": EncoderSettings(source=str(encoder), buckets=buckets, cache_mb=8),
         "policy": PolicySettings(),
         "episode": EpisodeSettings(max_calls=max_calls),
     }
@@ -82,23 +85,30 @@ def pool_file(urls: Sequence[str], serving: dict[str, Any] | None = None, **mode
 
 
 @cache
-def chooser(folder: Path) -> Chooser:
-    """One for all tests: loading takes longer than any of them."""
-    settings = ServingSettings(cache_mb=8)
-    return Chooser.load(folder, settings)
+def ready(folder: Path) -> Ready:
+    """One for all tests: compiling takes longer than any of them."""
+    return make_ready(load_coordinator(folder))
+
+
+def chooser(folder: Path, familiar: Familiar | None = None) -> Chooser:
+    """A chooser on the shared programs; one at a time may decide."""
+    shared = ready(folder)
+    return Chooser(replace(shared, coordinator=replace(shared.coordinator, familiar=familiar)), ServingSettings())
 
 
 @asynccontextmanager
-async def service(folder: Path, file: PoolFile, fallback: str | None = None) -> AsyncIterator[Service]:
-    """A service on the shared chooser."""
-    shared = chooser(folder)
+async def service(
+    folder: Path, file: PoolFile, fallback: str | None = None, familiar: Familiar | None = None
+) -> AsyncIterator[Service]:
+    """A service on the shared programs."""
+    shared = chooser(folder, familiar)
     pool = await build_pool(fitted(file, shared.names), Unrecorded(), file.budget, need_all=False)
     number = None if fallback is None else shared.names.index(fallback)
     made = Service(Engine(shared, pool, file.serving, number))
     try:
         yield made
     finally:
-        await made.engine.pool.close()
+        await made.close()
 
 
 @asynccontextmanager
@@ -114,5 +124,3 @@ async def serving(service: Service, keys: Keys | None = None) -> AsyncIterator[t
     finally:
         await runner.cleanup()
 
-
-__all__ = ["NAMES", "load_coordinator", "pool_file", "service", "serving", "write_tiny"]

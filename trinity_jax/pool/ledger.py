@@ -70,6 +70,11 @@ class Ledger:
             left = max(cost - self.spent, 0.0)
             self._most_cost = cost if parts == 1 else self.spent + math.nextafter(left / parts, 0.0)
 
+    def recap(self, budget: BudgetSettings) -> None:
+        """Other caps from now on; what was spent stays spent."""
+        self._budget = budget
+        self.allot(0, 1)
+
     async def reserve(self, cost: float, tokens: int = 0) -> str | None:
         """Set aside one call and its worst case; returns ``None``, or why the budget refuses it.
 

@@ -5,10 +5,9 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from trinity_jax.config import BudgetSettings, ModelSettings, PoolFile, PoolSettings, ServingSettings, parse, read
+from trinity_jax.config import ModelSettings, PoolFile, PoolSettings, ServingSettings, parse, read
 from trinity_jax.errors import UserError
 from trinity_jax.pool.journal import Journal
-from trinity_jax.pool.ledger import Ledger
 from trinity_jax.pool.pool import Pool, build_pool
 from trinity_jax.pool.unrecorded import Unrecorded
 from trinity_jax.serving.answer import Answer
@@ -95,7 +94,7 @@ class Service:
     async def reload(self) -> None:
         """Load coordinator and pool file anew, while requests go on with the old ones.
 
-        Money spent so far counts against the new caps; calls of the old pool that are in flight count at their worst.
+        Money spent so far counts against the new caps.
 
         Raises:
             UserError: what is wrong with them; the old ones stay.
@@ -112,7 +111,9 @@ class Service:
             except BaseException:
                 chooser.close()
                 raise
-            connected.ledger = _carried(old.pool.ledger, settings.budget)
+            # One ledger for both pools, as long as there are two: caps hold at every moment.
+            connected.ledger = old.pool.ledger
+            connected.ledger.recap(settings.budget)
             self.engine = _engine(chooser, connected, settings.serving)
             self.metrics.reloads.inc()
             if self._users[id(old)]:
@@ -161,10 +162,6 @@ def _read(pool: Path | PoolFile) -> PoolFile:
 def _engine(chooser: Chooser, pool: Pool, settings: ServingSettings) -> Engine:
     name = settings.fallback or chooser.coordinator.description.fallback
     return Engine(chooser, pool, settings, chooser.names.index(name) if name in chooser.names else None)
-
-
-def _carried(old: Ledger, budget: BudgetSettings) -> Ledger:
-    return Ledger(budget, old.calls, old.spent + old.reserved, old.tokens + old.reserved_tokens)
 
 
 async def _leave(engine: Engine) -> None:

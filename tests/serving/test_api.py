@@ -1,0 +1,85 @@
+"""From Python: blocking, awaited, inside and outside a running loop."""
+
+import asyncio
+import contextlib
+
+import pytest
+
+import trinity_jax
+from tests.serving.served import chooser, pool_file
+from trinity_jax.errors import UserError
+from trinity_jax.pool.simulated_server import Latency, SimulatedServer
+from trinity_jax.serving.chooser import Chooser
+from trinity_jax.serving.refused import Refused
+
+
+@pytest.fixture
+def quick(monkeypatch, coordinator):
+    monkeypatch.setattr(Chooser, "load", lambda folder, settings: chooser(folder))
+    return coordinator
+
+
+@contextlib.asynccontextmanager
+async def pool(**endpoint):
+    async with SimulatedServer(**endpoint) as server:
+        yield pool_file([server.url] * 2), server
+
+
+def test_five_lines(quick):
+    async def go():
+        async with pool() as (file, _):
+            return await asyncio.to_thread(ask, file)
+
+    def ask(file):
+        with trinity_jax.open(quick, pool=file) as trinity:
+            answer = trinity.ask("What is 6 * 7?", max_calls=1)
+            with pytest.raises(Refused, match="max_calls"):
+                trinity.ask("q", max_calls=0)
+        with pytest.raises(RuntimeError, match="with"):
+            trinity.ask("too late")
+        return answer
+
+    answer = asyncio.run(go())
+    assert (answer.text, answer.finish) == ("7", "stop")
+    assert [turn.role for turn in answer.trace.turns] == ["worker"]
+
+
+def test_awaited_many_at_once_and_blocking_inside_a_loop(quick):
+    async def go():
+        async with pool() as (file, server), trinity_jax.open(quick, file) as trinity:
+            answers = await asyncio.gather(*(trinity.ask_async(f"Say {i}", max_calls=1) for i in range(10)))
+            blocking = await asyncio.to_thread(trinity.ask, [{"role": "user", "content": "Say 4"}], dry_run=True)
+            return answers, blocking, len(server.requests)
+
+    answers, blocking, made = asyncio.run(go())
+    assert [answer.text for answer in answers] == [str(i) for i in range(10)]
+    assert blocking.trace.end == "dry_run"
+    assert made == 10
+
+
+def test_a_cancelled_question_stops_its_call(quick):
+    async def go():
+        async with pool(latency=Latency("constant", 30.0)) as (file, server), trinity_jax.open(quick, file) as trinity:
+            task = asyncio.create_task(trinity.ask_async("q"))
+            while not server.requests:
+                await asyncio.sleep(0.01)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            service = trinity._service
+            assert service is not None
+            for _ in range(100):
+                if list(service.traces.latest(1)):
+                    break
+                await asyncio.sleep(0.01)
+            return list(service.traces.latest(1))[0]["end"]
+
+    assert asyncio.run(go()) == "cancelled"
+
+
+def test_what_is_wrong_is_told_on_entering(quick, tmp_path):
+    with pytest.raises(UserError, match="cannot be read"), trinity_jax.open(quick, tmp_path / "none.yaml"):
+        pass
+    (tmp_path / "pool.yaml").write_text("pool: {kind: simulated, simulated: [{name: ada, worker: {default: 1}}]}")
+    with pytest.raises(UserError, match="expected endpoints"), trinity_jax.open(quick, tmp_path / "pool.yaml"):
+        pass
