@@ -47,7 +47,9 @@ class RecordedSettings(Group):
 
     data: DataSettings = DataSettings()
     encoder: EncoderSettings = EncoderSettings()
-    layer: Positive = 8
+    layers: tuple[Positive, ...] = Field(
+        default=(4, 8), min_length=1, description="read after the last; with the others the states are kept as one set"
+    )
     k: Positive = 4
     penalty: float = Field(default=1e-4, ge=0)
     anchors: Positive = Field(default=100, description="prompts that a profile is made of")

@@ -125,7 +125,7 @@ def _recorded(settings: Settings, console: Console) -> tuple[dict[str, tuple[Out
     for name, models in ours.pools.items():
         outcomes = everything.pool(models, f"recorded.pools.{name}")
         console.print(f"{name}: {len(outcomes.ids)} recorded prompts")
-        states = hidden_states(ours.encoder, outcomes.prompts, len(models), (ours.layer,))[:, 0, 0]
+        states = hidden_states(ours.encoder, outcomes.prompts, len(models), ours.layers)[:, -1, 0]
         seeds = range(settings.seed, settings.seed + settings.seeds)
         found[name] = outcomes, replace_each(outcomes, states, ours, settings.budgets, seeds)
     return found, ""

@@ -7,10 +7,10 @@ that ``--help`` waits for nothing.
 import argparse
 import sys
 
-from trinity_jax.cli import coordinator, evaluate, journal, preflight, report, settings, tasks
+from trinity_jax.cli import coordinator, evaluate, journal, pool, preflight, report, serve, settings, tasks
 from trinity_jax.errors import UserError
 
-_COMMANDS = (coordinator, evaluate, settings, preflight, report, tasks, journal)
+_COMMANDS = (coordinator, evaluate, settings, preflight, report, serve, tasks, journal, pool)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -1,6 +1,7 @@
 """One YAML file = one run: frozen, validated settings; an unknown key is an error that names it."""
 
 from trinity_jax.config.base import Count, Group, Positive, Share
+from trinity_jax.config.change import ChangeFile, ChangeSettings
 from trinity_jax.config.encoder import EncoderSettings, HeadSettings, PolicySettings, ReadoutSettings, SvfSettings
 from trinity_jax.config.files import dump, load, override, parse, read
 from trinity_jax.config.hosts import HostsSettings
@@ -29,6 +30,8 @@ from trinity_jax.config.tasks import BenchmarkTask, EpisodeSettings, EvaluationS
 __all__ = [
     "BenchmarkTask",
     "BudgetSettings",
+    "ChangeFile",
+    "ChangeSettings",
     "Count",
     "EncoderSettings",
     "EpisodeSettings",

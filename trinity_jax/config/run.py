@@ -5,6 +5,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from trinity_jax.config.base import Count, Group
+from trinity_jax.config.change import ChangeSettings
 from trinity_jax.config.encoder import EncoderSettings, HeadSettings, PolicySettings, ReadoutSettings, SvfSettings
 from trinity_jax.config.hosts import HostsSettings
 from trinity_jax.config.learning import LearningSettings, TrainingSettings
@@ -62,6 +63,7 @@ class Settings(Group):
     budget: BudgetSettings = BudgetSettings()
     preflight: PreflightSettings = PreflightSettings()
     hosts: HostsSettings = HostsSettings()
+    change: ChangeSettings = ChangeSettings()
 
     @model_validator(mode="after")
     def _fits_together(self) -> "Settings":
