@@ -17,10 +17,11 @@ def add(commands: Any) -> None:
         "--renew", metavar="NAME", help="fit this model's row anew instead: it was swapped, or has moved"
     )
     leaves = actions.add_parser("drop", help="a coordinator without some models; no calls")
-    leaves.add_argument("names", nargs="*", metavar="NAME", help="who leaves; default: who is not in the pool file")
     look = actions.add_parser("check", help="ask the anchor questions again: has a model moved? exit code 1 if so")
     for action in (joins, leaves, look):
-        # Before the names, which may be any number.
+        action.add_argument("coordinator", type=Path, help="a coordinator folder")
+    leaves.add_argument("names", nargs="*", metavar="NAME", help="who leaves; default: who is not in the pool file")
+    for action in (joins, leaves, look):
         action.add_argument("--out", type=Path, help="the new coordinator folder")
         action.add_argument(
             "--pool", type=Path, required=action is not leaves, help="YAML with the groups pool, budget"
@@ -32,8 +33,6 @@ def add(commands: Any) -> None:
             "--calls", type=Path, help="where calls are kept; default: beside the coordinator, NAME-calls"
         )
         action.add_argument("--yes", action="store_true", help="do not ask")
-    for action in (joins, leaves, look):
-        action.add_argument("coordinator", type=Path, help="a coordinator folder")
     pool.set_defaults(run=_run)
 
 
