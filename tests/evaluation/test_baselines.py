@@ -90,6 +90,12 @@ def test_every_method_on_specialists(specialists, make_questions, make_pool):
     assert summary["paired_diff_fixed"] == pytest.approx(1 / 3)
     assert summary["paired_diff_single"] == 0
     assert found.search is not None
+    # Without training answers the best single model is picked by plurality on the questions themselves.
+    assert (found.single, found.best_single) == (None, "m1, plurality of 3")
+    assert next(r for r in rows if r.name == found.best_single).over_single is None
+    over = next(r for r in rows if r.name == "m0, one call").over_single
+    assert over is not None
+    assert over.mean == pytest.approx(1 / 3 - 2 / 3)
     search = summary["fixed_policy_search"]
     assert search["policies"] == 12
     assert (search["questions"], search["repeats"]) == (6, 1)

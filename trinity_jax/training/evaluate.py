@@ -21,7 +21,7 @@ from trinity_jax.episode.episode import start
 from trinity_jax.episode.transcript import view
 from trinity_jax.errors import UserError
 from trinity_jax.evaluation import forecast, table, written
-from trinity_jax.evaluation.baselines import compare
+from trinity_jax.evaluation.baselines import Comparison, compare
 from trinity_jax.evaluation.bench import worker_samples
 from trinity_jax.evaluation.intervals import mean_interval
 from trinity_jax.evaluation.rivals import ROUTERS
@@ -115,6 +115,8 @@ def plan(
         UserError: whatever is missing or does not fit together.
     """
     found = tuple(map(find, paths))
+    if len({one.name for one in found}) < len(found):
+        found = tuple(replace(one, name=str(path)) for one, path in zip(found, paths, strict=True))
     first, described = found[0], found[0].coordinator.description
     source = run_file or (str(first.run.config) if first.run else None)
     if source is None and not (pool_file and tasks):
@@ -180,65 +182,91 @@ def evaluate(trial: Trial, out: Path, console: Console, yes: bool = False) -> di
 
 
 async def _evaluate(trial: Trial, out: Path, console: Console, yes: bool) -> dict[str, Any]:
-    settings, evaluation = trial.settings, trial.settings.evaluation
+    settings = trial.settings
     again = f"give the same command again ({out} keeps all replies)"
     with Journal.open(out / "journal.sqlite") as journal:
         for one in trial.coordinators:
             if one.run and one.run.journal.is_file():
                 await take_over(one.run.journal, journal)
-        tasks = Tasks(trial.train, (), trial.test)
-        async with await open_pool(settings, tasks, journal) as pool:
+        async with await open_pool(settings, Tasks(trial.train, (), trial.test), journal) as pool:
             show_forecast(trial, pool, console)
             if settings.pool.kind == "endpoints":
                 ask(console, yes, "evaluate")
-            played, states = [], None
-            for one in trial.coordinators:
-                ready = make_ready(one.coordinator, seed=settings.seed)
-                own = settings.episode
-                if one is not trial.coordinators[0]:
-                    # Its transcripts are part of what it was trained on; the number of calls is everybody's.
-                    own = one.coordinator.description.episode.model_copy(update={"max_calls": own.max_calls})
-                results = await play(ready, trial, pool, own)
-                stop_on_failures(results, settings.training.max_failed_share, f"evaluate: {one.name}", again)
-                played.append(from_results(f"coordinator of {one.name}", results, "another one, for comparison"))
-                if one is trial.coordinators[0]:
-                    first = results
-                    if trial.train and any(name in ROUTERS for name in evaluation.rivals):
-                        states = (hidden(ready, trial.train, own), hidden(ready, trial.test, own))
+            played, states = await _coordinators(trial, pool, again)
             learned = await learn(trial, pool, states)
             compared = await compare(
-                first,
+                played[0],
                 trial.train,
                 trial.test,
                 pool,
                 settings,
                 SCOPE,
                 trial.search_episodes,
-                evaluation.rivals,
+                settings.evaluation.rivals,
                 learned,
             )
             if pool.counters.refused:
                 raise UserError(f"evaluate: the budget is spent: raise the cap and {again}")
             made, asked = pool.counters.made, pool.counters.asked
-    compared = replace(compared, scores=(compared.scores[0], *played[1:], *compared.scores[1:]))
-    rows = compared.rows(evaluation.bootstrap, settings.seed)
-    transfer = transferred(trial, [compared.scores[0], *played[1:]], compared.kinds)
+    others = [
+        from_results(f"coordinator of {one.name}", results)
+        for one, results in zip(trial.coordinators[1:], played[1:], strict=True)
+    ]
+    compared = replace(compared, scores=(compared.scores[0], *others, *compared.scores[1:]))
+    transfer = transferred(trial, [compared.scores[0], *others], compared.kinds)
+    found = _write(trial, out, console, compared, transfer, terms(trial, compared.best_single, learned))
+    console.print(f"{made:,} calls made, of {asked:,} that the table stands on; written to {escape(str(out))}")
+    return found
+
+
+async def _coordinators(
+    trial: Trial, pool: Pool, again: str
+) -> tuple[list[list[EpisodeResult]], tuple[np.ndarray, np.ndarray] | None]:
+    """Every coordinator's episodes, and, for routers, hidden states of training and test questions by the first."""
+    settings, played, states = trial.settings, [], None
+    for one in trial.coordinators:
+        ready, own = make_ready(one.coordinator, seed=settings.seed), settings.episode
+        if not played:
+            if trial.train and any(name in ROUTERS for name in settings.evaluation.rivals):
+                states = (hidden(ready, trial.train, own), hidden(ready, trial.test, own))
+        else:
+            # Its transcripts are part of what it was trained on; the number of calls is everybody's.
+            own = one.coordinator.description.episode.model_copy(update={"max_calls": own.max_calls})
+        played.append(await play(ready, trial, pool, own))
+        stop_on_failures(played[-1], settings.training.max_failed_share, f"evaluate: {one.name}", again)
+    return played, states
+
+
+def _write(
+    trial: Trial,
+    out: Path,
+    console: Console,
+    compared: Comparison,
+    transfer: written.Transfer | None,
+    sentences: list[str],
+) -> dict[str, Any]:
+    evaluation = trial.settings.evaluation
+    rows = compared.rows(evaluation.bootstrap, trial.settings.seed)
     found = compared.summary(rows)
     found |= {
         "verdict": found["verdict"] + (better(rows) if len(trial.test) >= table.FEWEST_QUESTIONS else ""),
         "repeats": evaluation.repeats,
         "coordinators": [one.name for one in trial.coordinators],
-        "terms": terms(trial, compared.best_single, learned),
+        "terms": sentences,
         "left_out": list(compared.left_out),
         "transfer": transfer and table.plain(transfer.as_json()),
     }
     title = f"Evaluation of {', '.join(found['coordinators'])}"
-    write_whole(out / "evaluation.json", json.dumps(found, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
-    write_whole(out / "evaluation.csv", written.as_csv(rows))
-    write_whole(out / "evaluation.md", written.markdown(title, found, rows, transfer))
+    try:
+        write_whole(out / "evaluation.json", json.dumps(found, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
+        write_whole(out / "evaluation.csv", written.as_csv(rows))
+        write_whole(out / "evaluation.md", written.markdown(title, found, rows, transfer))
+    except OSError as error:
+        raise UserError(f"{out}: cannot be written ({error.strerror}); its journal keeps all replies") from error
     console.print(written.terminal(rows))
     console.print(escape(found["verdict"]), highlight=False)
-    console.print(f"{made:,} calls made, of {asked:,} that the table stands on; written to {escape(str(out))}")
+    for reason in compared.left_out:
+        console.print(f"left out: {escape(reason)}", highlight=False)
     return found
 
 
