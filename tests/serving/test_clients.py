@@ -1,7 +1,9 @@
 """Clients that people have: openai-python in all its ways, and lm-evaluation-harness."""
 
 import asyncio
+import importlib
 import json
+import warnings
 
 import pytest
 
@@ -102,35 +104,37 @@ def test_many_at_once_and_several_turns(address):
 
 
 @pytest.fixture(scope="module")
-def harness():
-    """Takes seconds to import."""
-    import os
-    import warnings
-
-    os.environ["HF_DATASETS_OFFLINE"] = "1"
-    with warnings.catch_warnings():
+def harness(tmp_path_factory):
+    """Takes seconds to import, and keeps its data sets where it is told before."""
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        api = pytest.importorskip("lm_eval.models.openai_completions", reason="lm-evaluation-harness is not installed")
-        from lm_eval.api.instance import Instance
-
-        yield api, Instance
+        patch.setenv("HF_HOME", str(tmp_path_factory.mktemp("hub")))
+        found = pytest.importorskip("lm_eval", reason="lm-evaluation-harness is not installed")
+        for name in ("datasets", "lm_eval.evaluator", "lm_eval.tasks", "lm_eval.models.openai_completions"):
+            importlib.import_module(name)
+        yield found
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_lm_evaluation_harness_local_chat_completions(harness, address):
-    api, instance = harness
-    model = api.LocalChatCompletion(
-        base_url=f"{address}/v1/chat/completions", model=MODEL, num_concurrent=4, max_retries=1, tokenized_requests=False
+def test_lm_evaluation_harness_on_a_generated_task(harness, address, tmp_path):
+    lines = tmp_path / "echo.jsonl"
+    lines.write_text("".join(json.dumps({"number": str(i * i)}) + "\n" for i in range(8)))
+    task = {
+        "task": "echo",
+        "dataset_path": "json",
+        "dataset_kwargs": {"data_files": {"test": str(lines)}},
+        "test_split": "test",
+        "output_type": "generate_until",
+        "doc_to_text": "Say {{number}}",
+        "doc_to_target": "{{number}}",
+        "generation_kwargs": {"until": ["\n\n"], "max_gen_toks": 64, "trinity": {"max_calls": 1}},
+        "metric_list": [{"metric": "exact_match", "aggregation": "mean", "higher_is_better": True}],
+    }
+    found = harness.simple_evaluate(
+        model="local-chat-completions",
+        model_args={"base_url": f"{address}/v1/chat/completions", "model": MODEL, "num_concurrent": 4, "max_retries": 1},
+        tasks=[task],
+        apply_chat_template=True,
+        bootstrap_iters=0,
     )
-    requests = [
-        instance(
-            "generate_until",
-            {},
-            (model.apply_chat_template([{"role": "user", "content": f"Say {i}"}]), {"until": ["\n\n"], "max_gen_toks": 64}),
-            i,
-        )
-        for i in range(8)
-    ]
-    answers = model.generate_until(requests, disable_tqdm=True)
-    assert len(answers) == 8
-    assert all(isinstance(answer, str) and answer for answer in answers), json.dumps(answers)
+    assert found["results"]["echo"]["exact_match,none"] == 1.0

@@ -103,6 +103,16 @@ def test_inspect_prints_the_coordinator(finished, capsys):
         assert part in printed
 
 
+def test_the_coordinator_knows_its_questions_and_who_is_best_alone(finished):
+    folder, summary = finished[0], finished[1]
+    found = load_coordinator(folder / "coordinator")
+    assert found.familiar is not None
+    assert len(found.familiar.states) == 9  # training questions
+    accuracy = {row["name"]: row["accuracy"]["mean"] for row in summary["rows"]}
+    best = max(("ada", "bo"), key=lambda name: accuracy[f"{name}, one call"])
+    assert found.description.fallback == best
+
+
 def test_same_settings_same_vector(finished, encoder, tmp_path):
     run(tmp_path / "again", tiny_run(encoder))
     assert np.array_equal(vector(tmp_path / "again"), vector(finished[0]))

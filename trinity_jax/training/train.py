@@ -12,13 +12,16 @@ from rich.console import Console
 from rich.markup import escape
 
 from trinity_jax.config import Settings
+from trinity_jax.coordinator import familiar
 from trinity_jax.coordinator.export import save_coordinator
 from trinity_jax.encoder.compiled import compiled
-from trinity_jax.episode.episode import ROLES
+from trinity_jax.episode.episode import ROLES, start
+from trinity_jax.episode.transcript import view
 from trinity_jax.errors import UserError
 from trinity_jax.evaluation import table
-from trinity_jax.evaluation.baselines import compare
+from trinity_jax.evaluation.baselines import Comparison, compare
 from trinity_jax.evaluation.forecast import trained_episodes
+from trinity_jax.evaluation.intervals import known_mean
 from trinity_jax.evaluation.scores import episode_keys
 from trinity_jax.report import write_report
 from trinity_jax.rollout.engine import EpisodeResult
@@ -120,12 +123,17 @@ def _compare(
     """All that comes after the coordinator's own episodes; one process does it."""
     settings, tasks, learner, model = rig.settings, rig.model.tasks, rig.model.learner, rig.model
     asked = rig.pool.counters.asked
-    save_coordinator(rig.folder.coordinator, settings, model.checkpoint, model.layout, model.head, rig.readout, mean)
+    texts = [view(start(question.prompt), settings.episode.transcript) for question in tasks.train]
+    known = familiar.fit(model.encoder.states([model.router.ids(text) for text in texts]))
+    parts = (model.checkpoint, model.layout, model.head, rig.readout, mean, known)
+    save_coordinator(rig.folder.coordinator, settings, *parts)
     rig.folder.write_transcripts(_transcripts(results, tasks.test, settings.pool.names))
     episodes = trained_episodes(settings, learner.population)
     comparison = runner.run(compare(results, tasks.train, tasks.test, rig.pool, settings, search_episodes=episodes))
     if rig.pool.counters.refused:
         raise UserError("evaluation: the budget is spent; all results are kept: raise the cap and add --resume")
+    # Again, now that it is known who is best alone: a server falls back on that model.
+    save_coordinator(rig.folder.coordinator, settings, *parts, fallback=_best_alone(comparison, settings.pool.names))
     rows = comparison.rows(settings.evaluation.bootstrap, settings.seed)
     summary = comparison.summary(rows)
     console.print(table.render(rows))
@@ -154,6 +162,12 @@ def _compare(
         "c_mu_times_generations": finite(learner.c_mu * settings.learning.generations),
         "wrong_concentration": settings.pool.wrong_concentration if settings.pool.simulated else None,
     }
+
+
+def _best_alone(comparison: Comparison, names: Sequence[str]) -> str:
+    """The model with the most right answers at one call; of equals the first."""
+    right = {scores.name: np.nan_to_num(known_mean(scores.per_question), nan=-1.0) for scores in comparison.scores}
+    return max(names, key=lambda name: right[f"{name}, one call"])
 
 
 def _transcripts(
