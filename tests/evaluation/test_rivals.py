@@ -132,7 +132,10 @@ def test_a_mixture_unites_one_reply_of_each_model_and_counts_all_calls(tmp_path,
     shown = {number(call): call.messages[-1].content.count("<answer>") for call in united}
     assert shown == {0: 3, 1: 3, 2: 2}
     # Chosen on training questions, the best single model is the worst here.
-    assert_array_equal(scores["best single model per kind, plurality of 3"].rewards, [[0, 0], [0, 0], [np.nan] * 2])
+    assert_array_equal(
+        scores["best single model per kind, plurality of 3 (it is told the kind)"].rewards,
+        [[0, 0], [0, 0], [np.nan] * 2],
+    )
 
 
 def test_more_proposals_where_the_budget_holds_them(tmp_path, make_questions):

@@ -18,8 +18,9 @@ from trinity_jax.errors import UserError
 from trinity_jax.evaluation.scores import Scores
 from trinity_jax.evaluation.table import Row, row
 from trinity_jax.evaluation.written import as_csv
-from trinity_jax.training.evaluate import better, evaluate, plan
+from trinity_jax.training.evaluate import better, evaluate
 from trinity_jax.training.train import train
+from trinity_jax.training.trial import plan
 
 MODELS = {"kind": "endpoints", "models": [{"name": "ada", "model": "m", "base_url": "http://127.0.0.1:9/v1"}]}
 

@@ -36,7 +36,8 @@ def _run(options: argparse.Namespace) -> int:
     from trinity_jax.encoder.compiled import keep_compiled
 
     keep_compiled()
-    from trinity_jax.training.evaluate import evaluate, plan
+    from trinity_jax.training.evaluate import evaluate
+    from trinity_jax.training.trial import plan
 
     trial = plan(options.coordinators, options.config, options.task, options.pool, options.set)
     first = trial.coordinators[0]

@@ -63,6 +63,8 @@ async def play_rivals(
 def _per_kind(bench: Bench, plural: Sequence[Scores], learned: Learned) -> Scores:
     kinds = [question.kind for question in bench.questions]
     best = {kind: learned.best(kind) for kind in dict.fromkeys(kinds)}
-    note = "it is told the kind; " + ", ".join(f"{kind}: {bench.pool.names[best[kind]]}" for kind in best)
+    note = ", ".join(f"{kind}: {bench.pool.names[best[kind]]}" for kind in best)
     choice = np.array([best[kind] for kind in kinds])
-    return by_question(f"best single model per kind, plurality of {bench.votes}", plural, choice, note)
+    return by_question(
+        f"best single model per kind, plurality of {bench.votes} (it is told the kind)", plural, choice, note
+    )
