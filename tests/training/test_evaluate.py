@@ -70,13 +70,15 @@ def test_the_table_has_every_row_and_the_run_s_own_are_the_same(finished):
     same = ("accuracy", "calls", "undecided_share", "by_kind", "difference", "tokens_per_question")
     assert all(rows[name][key] == before[name][key] for name in before for key in same)
     new = [name for name in rows if name not in before]
-    assert len(new) == 1 + 2 + 1 + 2  # per kind, two routers, a mixture, two who reflect
+    assert len(new) == 1 + 2 * 2 + 1 + 2  # per kind, two routers with one call and K, a mixture, two who reflect
     assert (found["questions"], found["repeats"]) == (6, 2)
     assert found["left_out"] == ["prompted (simulated models cannot be told to coordinate)"]
     assert "chosen on the training questions" in found["verdict"]
     assert rows[found["best_single"]]["over_single"] is None
     assert all(line["over_single"] for name, line in rows.items() if name != found["best_single"])
     assert rows["kNN router, one call"]["note"].endswith("fitted on 18 calls, one per model and training question")
+    [plural] = [name for name in rows if name.startswith("kNN router, plurality of")]
+    assert rows[plural]["calls_per_question"] == int(plural.split()[-1]) > 1
 
 
 def test_only_what_the_run_has_not_paid_is_paid_and_the_second_time_nothing(finished, tmp_path, capsys):

@@ -50,6 +50,9 @@ async def play_rivals(
         if learned is not None and learned.states is not None and name in wanted:
             choice, how = route(learned.states[0], learned.rewards, learned.states[1])
             note = f"{how}; fitted on {learned.calls:,} calls, one per model and training question"
+            # At the coordinator's number of calls too, or the router's one call would be set against K.
+            if bench.votes > 1:
+                rows.append(by_question(f"{title}, plurality of {bench.votes}", plural, choice, note))
             rows.append(by_question(f"{title}, one call", single, choice, note))
     if "prompted" in wanted and "prompted" not in left_out:
         rows.append(await coordinate(bench, best if leader is None else names.index(leader)))
