@@ -51,8 +51,10 @@ def _head(settings: Settings, changes: list["Change"]) -> str:
         f"average. A new row costs {ours.samples} answers of the newcomer to each training question, {ours.looks} "
         f"episodes a question, and {ours.evolution.generations} generations of {ours.evolution.population} candidates "
         "in which nothing but that row and the role rows moves. The old models' answers to the same questions "
-        f"({ours.samples} each) are taken to be known: a training run's journal holds them. Where they are not, they "
-        f"cost {world.train * ours.samples:,} calls a model more."
+        f"({ours.samples} each) are taken to be known and are not counted: a profile is kept with the coordinator, and "
+        f"a training run's journal holds many. Where they are not, they cost {world.train * ours.samples:,} calls a "
+        "model more. The profile head is diag(b) R: R turns a model's answers to the anchors (the training questions, "
+        f"{ours.samples} times each) into its row by ridge regression, b and the role rows are evolved on the old pool."
     )
 
 
@@ -103,8 +105,8 @@ def _why_row(reached: bool) -> str:
         return ""
     return (
         " Where it falls short, the frozen rows are the reason: an evolved head's logits are large and their maximum "
-        "is convex, and one more linear row that has to lie above it on some states and below it on others is learnt from "
-        "noisy answers to few questions."
+        "is convex, and one more linear row that has to lie above it on some states and below it on others is learnt "
+        "from noisy answers to few questions."
     )
 
 
@@ -184,9 +186,9 @@ def _recorded(settings: Settings, outcomes: Outcomes, rows: list["Replaced"]) ->
         lines.append([*line, difference(one.profile, one.old), difference(one.profile_old, one.old)])
     said = (
         f"{int(outcomes.train.sum())} prompts to learn from, {len(task)} to judge on; mean over tasks, percent. One "
-        "model is left out and added back; differences are paired by prompt, with 95 % intervals (bootstrap within tasks), "
-        f"mean of {settings.seeds} seeds. A call is one recorded outcome; a new row pays for the newcomer's alone, "
-        "full retraining for every model's."
+        "model is left out and added back; differences are paired by prompt, with 95 % intervals (bootstrap within "
+        f"tasks), mean of {settings.seeds} seeds. A call is one recorded outcome; a new row pays for the newcomer's "
+        "alone, full retraining for every model's."
     )
     return said + "\n\n" + markdown(header, lines)
 

@@ -107,7 +107,13 @@ def _one(
         if calls:
             seen = np.sort(places[:calls])
             row = new_row.fit(
-                z[seen], outcomes.right[seen][:, :, None], z[seen], np.arange(len(seen)), known[seen], TEMPERATURE
+                z[seen],
+                outcomes.right[seen][:, :, None],
+                z[seen],
+                np.arange(len(seen)),
+                known[seen],
+                TEMPERATURE,
+                greedy=True,
             )
             ours = z @ np.asarray(row.weights)[0] + np.asarray(row.bias)[0]
             found["row", calls] = judged(np.column_stack([known, ours]))
@@ -156,13 +162,13 @@ def _profile(
     weight = jnp.asarray(task_weights(outcomes.task, train)[train], jnp.float32)
     right = jnp.asarray(outcomes.right[train][:, :-1], jnp.float32)
     width = one.shape[1]
-    strategy = Strategy(settings.learning.model_copy(update={"sigma0": 0.3}), width * width)
+    strategy = Strategy(settings.learning.model_copy(update={"sigma0": 0.7}), width)
     key = jax.random.key(seed)
 
     @jax.jit
     def run(start):
         def fitness(vector):
-            scores = one[train] @ (known[:-1] @ vector.reshape(width, width)).T
+            scores = one[train] @ (known[:-1] * vector).T
             return weight @ jnp.sum(jax.nn.softmax(scores) * right, axis=1)
 
         def generation(state, number):
@@ -173,5 +179,5 @@ def _profile(
         state = strategy.init(jax.random.fold_in(key, settings.learning.generations), start)
         return strategy.mean(jax.lax.scan(generation, state, jnp.arange(settings.learning.generations))[0])
 
-    end = run(jnp.asarray(scale * np.eye(width), jnp.float32).ravel())
-    return np.asarray(one @ (known @ end.reshape(width, width)).T)
+    end = run(jnp.full(width, scale))
+    return np.asarray(one @ (known * end).T)

@@ -14,7 +14,7 @@ _READ = ("generations", "population", "questions", "repeats", "sigma0", "step_si
 class NewRowSettings(Group):
     """A row for a model that joins: single calls, a look at its own episodes, a short evolution of few numbers."""
 
-    samples: Positive = Field(default=4, description="answers of a model to each training question")
+    samples: Positive = Field(default=8, description="answers of a model to each training question")
     looks: Positive = Field(default=2, description="episodes a training question, for the states that the row meets")
     evolution: LearningSettings = LearningSettings(
         generations=4, population=12, questions=64, sigma0=0.7, step_size="tpa"
@@ -30,10 +30,7 @@ class ProfileSettings(Group):
     """A head that knows models by their answers to anchor questions: the training questions."""
 
     evolution: LearningSettings = LearningSettings(
-        generations=40, population=32, questions=64, repeats=2, sigma0=0.3, step_size="tpa"
-    )
-    left_out: float = Field(
-        default=0.25, ge=0, lt=1, description="chance that a model is masked in a training question, for variety"
+        generations=40, population=32, questions=64, repeats=2, sigma0=0.7, step_size="tpa"
     )
 
     @model_validator(mode="after")

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from experiments.pool_change.settings import Settings
 from experiments.sample_efficiency.warm_start import Start, warm_start
@@ -116,16 +116,18 @@ class Lab:
         for seed, world in enumerate(worlds):
             key = self.key(seed, tag)
             profile = self.answers(world, ours.samples, jax.random.fold_in(key, 0))
-            at = _States(world, np.arange(N), np.zeros(N, int))
+            at = _States(world, np.arange(N), np.zeros(N, int), np.ones(N))
             # The newcomer's first reply is read too: it is what its row meets next.
             replied = np.where(profile[:, -1, 0] == 1, self.after[Event.RIGHT], self.after[Event.WRONG])
-            at = at.also(np.arange(N), replied)
+            at = at.also(np.arange(N), replied, np.ones(N))
             first = profile.copy()
             first[:, -1, 1:] = np.nan
             vectors = [self._with_row(old.vectors[seed], first, at), self._with_row(old.vectors[seed], profile, at)]
             trace = self._look(world, jnp.asarray(vectors[-1], jnp.float32), jax.random.fold_in(key, 1))
-            question, where = np.nonzero(np.asarray(trace.decided).reshape(N, -1))
-            at = at.also(question, np.asarray(trace.history).reshape(N, -1)[question, where])
+            history = np.asarray(trace.history).reshape(N, -1)
+            # Turns that were not played count nothing: all shapes are the same, whatever happened.
+            question = np.repeat(np.arange(N), history.shape[1])
+            at = at.also(question, history.ravel(), np.asarray(trace.decided).ravel().astype(float))
             vectors.append(self._with_row(old.vectors[seed], profile, at))
             spent = [0, N, N * ours.samples, N * ours.samples + int(trace.called.sum())]
             calls.append(spent)
@@ -143,10 +145,12 @@ class Lab:
     def profile(self, worlds: list[World], old: Trained, tag: int) -> tuple[np.ndarray, np.ndarray]:
         """A profile head evolved on all models of ``worlds`` but the last: its success without and with that one, [S].
 
-        Its features of a model are the ridge regression of its answers to the anchors, which is linear in them.
+        A = diag(b) R: R turns answers to the anchors into the row that ridge regression finds (it is linear in them), b
+        weighs the coordinates, alike for all models, and is evolved with the role rows. A free matrix in b's place
+        reaches no more on the old pool and ranks a model it never saw by what it learnt of others by heart.
         """
-        ours, L = self.settings.profile, self.models
-        keys, shown, features, vectors = [], [], [], []
+        L = self.models
+        keys, features, vectors = [], [], []
         for seed, world in enumerate(worlds):
             key = self.key(seed, tag)
             anchors = self.answers(world, self.settings.new_row.samples, jax.random.fold_in(key, 0))
@@ -154,33 +158,26 @@ class Lab:
             z = met(world, train, np.zeros_like(train))
             rows = ridge(z, anchors, self.settings.training.warm_start.temperature).rows
             found = np.concatenate([np.asarray(rows.weights), np.asarray(rows.bias)[:, None]], axis=1)
-            scale = np.sqrt((found[:-1] ** 2).mean())
-            features.append(found / max(scale, 1e-9))
+            scale = max(float(np.sqrt((found[:-1] ** 2).mean())), 1e-9)
+            features.append(found / scale)
             roles = self._rows(old.starts[seed].vector, L - 1)[-3:]
-            vectors.append(np.concatenate([scale * np.eye(found.shape[1]), roles]).ravel())
-            luck = np.asarray(jax.random.uniform(jax.random.fold_in(key, 1), (len(self.ground.kinds), L)))
-            masked = luck[:, :-1] < ours.left_out
-            masked &= luck[:, :-1] > luck[:, :-1].min(axis=1, keepdims=True)  # somebody stays
-            allowed = np.concatenate([~masked, np.zeros((len(masked), 1), bool)], axis=1)
-            keys.append(jax.random.fold_in(key, 2))
-            shown.append(world._replace(models=jnp.asarray(allowed)))
+            vectors.append(np.concatenate([np.full(found.shape[1], scale), roles.ravel()]))
+            keys.append(jax.random.fold_in(key, 1))
         known = jnp.asarray(np.stack(features), jnp.float32)
         start = jnp.asarray(np.stack(vectors), jnp.float32)
-        ends = self._profile(jnp.stack(keys), stacked(shown), start, known)
+        ends = self._profile(jnp.stack(keys), stacked([world.without(L - 1) for world in worlds]), start, known)
+        together = zip(worlds, ends, known, strict=True)
         pairs = [
-            (
-                self._profile_value(world.without(L - 1), end, one),
-                self._profile_value(world.without(-1), end, one),
-            )
-            for world, end, one in zip(worlds, ends, known, strict=True)
+            [float(self._profile_value(shown, end, one)) for shown in (world.without(L - 1), world.without(-1))]
+            for world, end, one in together
         ]
-        return np.array(pairs, float).T[0], np.array(pairs, float).T[1]
+        without, with_it = np.array(pairs).T
+        return without, with_it
 
     @property
     def profile_n(self) -> int:
         """Numbers of a profile head."""
-        width = self.settings.readout.k + 1
-        return (width + 3) * width
+        return 4 * (self.settings.readout.k + 1)
 
     def _with_row(self, vector: np.ndarray, answers: np.ndarray, at: "_States") -> np.ndarray:
         """The old vector with a row for the last model."""
@@ -188,7 +185,8 @@ class Lab:
         N = len(np.asarray(at.world.train))
         z = at.coordinates()
         old = np.asarray(self.heads[L].logits(jnp.asarray(vector, jnp.float32), jnp.asarray(z)))[:, :L]
-        row = new_row.fit(z[:N], answers, z, at.question, old, self.settings.training.warm_start.temperature)
+        temperature = self.settings.training.warm_start.temperature
+        row = new_row.fit(z[:N], answers, z, at.question, old, temperature, greedy=True, counts=at.counts)
         rows = self._rows(vector, L)
         new = np.concatenate([np.asarray(row.weights)[0], np.asarray(row.bias)])
         rows = np.insert(rows, L, new, axis=0)
@@ -231,7 +229,8 @@ class Lab:
 
         def logits(features: Array):
             def of(vector: Array, z: Array) -> Array:
-                rows = spread(features, vector.reshape(width + 3, width))
+                weights, roles = vector[:width], vector[width:].reshape(3, width)
+                rows = spread(features, jnp.concatenate([jnp.diag(weights), roles]))
                 return z @ rows[:, :-1].T + rows[:, -1]
 
             return of
@@ -246,17 +245,20 @@ class Lab:
         return jax.jit(lambda *a: jax.lax.map(one, a)), jax.jit(value)
 
 
-class _States:
-    """States that a row meets, by question (its place among the training questions) and history."""
+class _States(NamedTuple):
+    """States that a row meets, by question (its place among the training questions) and history; how often each."""
 
-    def __init__(self, world: World, question: np.ndarray, history: np.ndarray):
-        self.world, self.question, self.history = world, question, history
+    world: World
+    question: Int[np.ndarray, " B"]
+    history: Int[np.ndarray, " B"]
+    counts: Float[np.ndarray, " B"]
 
-    def also(self, question: np.ndarray, history: np.ndarray) -> "_States":
+    def also(self, question: np.ndarray, history: np.ndarray, counts: np.ndarray) -> "_States":
         """With some more."""
-        return _States(self.world, np.concatenate([self.question, question]), np.concatenate([self.history, history]))
+        more = ((self.question, question), (self.history, history), (self.counts, counts))
+        return _States(self.world, *map(np.concatenate, more))
 
-    def coordinates(self) -> np.ndarray:
+    def coordinates(self) -> Float[np.ndarray, "B k"]:
         return met(self.world, np.asarray(self.world.train)[self.question], self.history)
 
 

@@ -33,7 +33,7 @@ def lead(rows: Rows, z: Float[Array, "Q k"], policy: Float[Array, "Q L-1"], temp
     return predicted[:, -1] - jnp.sum(policy * predicted[:, :-1], axis=1)
 
 
-@partial(jax.jit, static_argnames="bias")
+@partial(jax.jit, static_argnames=("bias", "greedy"))
 def fit(
     z: Float[ArrayLike, "Q k"],
     rewards: Float[ArrayLike, "Q L S"],
@@ -42,10 +42,13 @@ def fit(
     logits: Float[ArrayLike, "B L-1"],
     temperature: float = 0.1,
     bias: bool = True,
+    greedy: bool = False,
+    counts: Float[ArrayLike, " B"] | None = None,
 ) -> Rows:
     r"""The row of the last model, [1, k], and its bias, [1].
 
-    At state b let $d_b$ be the lead (see `lead`) over the old policy, of the question that the state is about, and
+    At state b let $d_b$ be the lead (see `lead`) over the old policy, of the question that the state is about, less one
+    standard error of the mean lead: who joins has to be better by more than luck. And let
     $f_b = w z_b + c - \log \sum_m e^{l_{bm}}$ the new row's margin: its chance under the softmax is
     $\mathrm{sigmoid}(f_b)$. Minimised is the cross-entropy between $\mathrm{sigmoid}(d_b / \tau)$ and that chance,
     weighted by what is at stake, $|d_b|$; $\tau$ is the temperature. Newton's method.
@@ -58,12 +61,21 @@ def fit(
         logits: of the old models' rows at ``states``.
         temperature: how much better a model must be for a lead of one logit.
         bias: fit a bias.
+        greedy: the old policy takes its largest logit; else it draws.
+        counts: how often each state counts; once where not said.
     """
     z, states, logits = (jnp.asarray(x, float) for x in (z, states, logits))
     rows = ridge(z, rewards, temperature, bias).rows
     of = jnp.asarray(question)
-    gap = lead(rows, z[of], jax.nn.softmax(logits), temperature)
-    target, weight = jax.nn.sigmoid(gap / temperature), jnp.abs(gap)
+    policy = jax.nn.one_hot(jnp.argmax(logits, axis=1), logits.shape[1]) if greedy else jax.nn.softmax(logits)
+    gap = lead(rows, z[of], policy, temperature)
+    often = jnp.ones(len(states)) if counts is None else jnp.asarray(counts, float)
+    success = jnp.nanmean(jnp.asarray(rewards, float), axis=2)[of]
+    # The standard error of the mean lead, from what the fit leaves of the single answers; states of a question are one.
+    left = success[:, -1] - jnp.sum(policy * success[:, :-1], axis=1) - gap
+    seen = often * ~jnp.isnan(left)
+    gap = gap - jnp.sqrt(jnp.sum(seen * jnp.nan_to_num(left) ** 2) / jnp.maximum(seen.sum(), 1e-12) / len(z))
+    target, weight = jax.nn.sigmoid(gap / temperature), often * jnp.abs(gap)
     weight = weight / jnp.maximum(weight.sum(), 1e-12)
     X = jnp.concatenate([states, jnp.ones((len(states), 1))], axis=1) if bias else states
     offset = -jax.nn.logsumexp(logits, axis=1)

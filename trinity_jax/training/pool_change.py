@@ -355,9 +355,9 @@ class _Work:
         old = z @ parts[HEAD][:newest].T + (parts[BIAS][:newest] if BIAS in parts else 0.0)
         question = np.array([place for place, _ in states])
         first = z[: len(self.questions)]
-        row = new_row.fit(
-            first, profile.rewards(self.pool.names), z, question, old, self.job.change.temperature, BIAS in parts
-        )
+        greedy = self.job.settings.policy.evaluate == "argmax"
+        rewards, temperature = profile.rewards(self.pool.names), self.job.change.temperature
+        row = new_row.fit(first, rewards, z, question, old, temperature, BIAS in parts, greedy)
         fitted = vector.copy()
         values = [np.ravel(row.weights), np.ravel(row.bias)] if BIAS in parts else [np.ravel(row.weights)]
         fitted[layout.places([newest])] = np.concatenate(values)
@@ -441,10 +441,12 @@ def forecast(job: Job, questions: int, asked: int, alone: bool) -> list[tuple[st
     parts = [("probes", float(probes), probes)]
     if not alone:
         looks, candidates = questions * change.looks, change.population * change.generations
-        # Candidates of a trained coordinator mostly agree: a generation makes about as many calls as two of them.
+        # Candidates of a trained coordinator mostly agree: the first generation makes about 2.5 times the calls of one
+        # of them, each later one 0.4 times (`kind: pool_change`).
+        policies = 2.5 + 0.4 * (change.generations - 1) if change.generations else 0.0
         parts += [
             ("a look at its own episodes", looks * each, looks * K),
-            ("short evolution", 2 * change.generations * questions * each, candidates * questions * K),
+            ("short evolution", policies * questions * each, candidates * questions * K),
         ]
     return parts
 
