@@ -45,7 +45,24 @@ LATENCY = "lognormal:0.5:0.4"
 FAULTS = {"429": 0.02, "500": 0.02, "reset": 0.01, "cut body": 0.01, "empty choices": 0.01, "null content": 0.01}
 WARM_UP_SHARE = 0.2
 BUCKETS = (256, 512, 1024)
-WORDS = "apple river stone cloud seven green table music paper quick north silver window garden".split()
+# A small cache is full before the warm-up ends: what grows later is no cache.
+SERVING = {"fallback": "bo", "cache_mb": 8}
+WORDS = [
+    "apple",
+    "river",
+    "stone",
+    "cloud",
+    "seven",
+    "green",
+    "table",
+    "music",
+    "paper",
+    "quick",
+    "north",
+    "silver",
+    "window",
+    "garden",
+]
 
 
 def main() -> int:
@@ -98,7 +115,10 @@ async def measured(folder: Path, options: argparse.Namespace, say: Callable[...,
         faults = [part for name, chance in FAULTS.items() for part in ("--fault", f"{name}={chance}")]
         async with endpoint(folder, LATENCY, *faults) as url:
             # Three calls a request here: turns, not just a proxy.
-            async with ours(folder, write_tiny(folder / "three", max_calls=3, buckets=BUCKETS), url) as (address, process):
+            async with ours(folder, write_tiny(folder / "three", max_calls=3, buckets=BUCKETS), url) as (
+                address,
+                process,
+            ):
                 found |= await soak(address, process, 60 * options.minutes, say)
     return found
 
@@ -127,6 +147,8 @@ async def load(session: aiohttp.ClientSession, address: str, at_once: int, secon
     began = time.perf_counter()
 
     async def ask() -> None:
+        # Not all in one instant: what is measured is so many in flight, not so many that arrive together.
+        await asyncio.sleep(random.random())
         while time.perf_counter() - began < seconds:
             sent = time.perf_counter()
             async with session.post(f"{address}/v1/chat/completions", json=body(next(numbers))) as response:
@@ -143,7 +165,9 @@ async def load(session: aiohttp.ClientSession, address: str, at_once: int, secon
     return found
 
 
-async def soak(address: str, process: subprocess.Popen[str], seconds: float, say: Callable[..., None]) -> dict[str, Any]:
+async def soak(
+    address: str, process: subprocess.Popen[str], seconds: float, say: Callable[..., None]
+) -> dict[str, Any]:
     """Mixed requests, 200 in flight: streams, Responses, dry runs, clients that leave, nonsense."""
     outcomes: Counter[str] = Counter()
     memory: list[tuple[float, float]] = []
@@ -171,6 +195,8 @@ async def soak(address: str, process: subprocess.Popen[str], seconds: float, say
     window = seconds * WARM_UP_SHARE / 2
     after = statistics.mean(mb for at, mb in memory if seconds * WARM_UP_SHARE <= at < seconds * WARM_UP_SHARE + window)
     end = statistics.mean(mb for at, mb in memory if at >= seconds - window)
+    tenths = [statistics.mean(mb for at, mb in memory if i <= 10 * at / seconds < i + 1) for i in range(10)]
+    say(f"resident MB by tenths: {', '.join(f'{mb:.0f}' for mb in tenths)}")
     say(f"{sum(outcomes.values())} requests in {seconds:.0f} s, {dict(outcomes)}; {after:.1f} MB, then {end:.1f} MB")
     return {
         "leak_percent": round(100 * (end - after) / after, 2),
@@ -294,7 +320,7 @@ async def ours(folder: Path, coordinator: Path, url: str) -> AsyncIterator[tuple
     """The address of our server, and its process."""
     models = [{"name": name, "model": name, "base_url": url, "concurrency": 256} for name in ("ada", "bo")]
     pool = folder / "pool.yaml"
-    pool.write_text(yaml.safe_dump({"pool": {"kind": "endpoints", "models": models}, "serving": {"fallback": "bo"}}))
+    pool.write_text(yaml.safe_dump({"pool": {"kind": "endpoints", "models": models}, "serving": SERVING}))
     command = [sys.executable, "-m", "trinity_jax", "serve", str(coordinator), "--pool", str(pool), "--port", "0"]
     with running(command, folder / "serve.log", JAX_PLATFORMS="cpu") as process:
         assert process.stdout is not None

@@ -123,4 +123,3 @@ async def serving(service: Service, keys: Keys | None = None) -> AsyncIterator[t
             yield f"http://127.0.0.1:{runner.addresses[0][1]}", server, session
     finally:
         await runner.cleanup()
-

@@ -132,7 +132,12 @@ def test_lm_evaluation_harness_on_a_generated_task(harness, address, tmp_path):
     }
     found = harness.simple_evaluate(
         model="local-chat-completions",
-        model_args={"base_url": f"{address}/v1/chat/completions", "model": MODEL, "num_concurrent": 4, "max_retries": 1},
+        model_args={
+            "base_url": f"{address}/v1/chat/completions",
+            "model": MODEL,
+            "num_concurrent": 4,
+            "max_retries": 1,
+        },
         tasks=[task],
         apply_chat_template=True,
         bootstrap_iters=0,

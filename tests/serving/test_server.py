@@ -51,15 +51,40 @@ def in_form(data):
 
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.just("user") | st.just("trinity"),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=5)
+    | st.just("user")
+    | st.just("trinity"),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=6,
 )
 FIELDS = st.sampled_from(
-    "model messages input stream stream_options max_tokens temperature stop seed n tools tool_choice response_format text "
-    "instructions trinity previous_response_id".split()
+    [
+        "model",
+        "messages",
+        "input",
+        "stream",
+        "stream_options",
+        "max_tokens",
+        "temperature",
+        "stop",
+        "seed",
+        "n",
+        "tools",
+        "tool_choice",
+        "response_format",
+        "text",
+        "instructions",
+        "trinity",
+        "previous_response_id",
+    ]
 )
-MUTATED = st.dictionaries(FIELDS, JSON, max_size=4).map(lambda fields: json.dumps({**BODY, "input": "Say 42", **fields}))
+MUTATED = st.dictionaries(FIELDS, JSON, max_size=4).map(
+    lambda fields: json.dumps({**BODY, "input": "Say 42", **fields})
+)
 BODIES = st.binary(max_size=30) | JSON.map(json.dumps).map(str.encode) | MUTATED.map(str.encode)
 
 
@@ -81,7 +106,11 @@ def test_whatever_comes_is_answered_or_refused_in_openais_form(coordinator):
             asyncio.run_coroutine_threadsafe(send(path, content), loop).result(20)
 
         await asyncio.to_thread(fuzz)
-        for wrong in (b'{"model": "trinity", "messages": [{"role": "user", "content": "\\ud83d"}]}', b"[" * 100_000, b"NaN"):
+        for wrong in (
+            b'{"model": "trinity", "messages": [{"role": "user", "content": "\\ud83d"}]}',
+            b"[" * 100_000,
+            b"NaN",
+        ):
             await send(CHAT, wrong)
         return seen, ours.in_flight
 
@@ -145,8 +174,11 @@ def test_a_bad_file_of_keys_is_refused(tmp_path, text):
         Keys.read(path)
 
 
-@pytest.mark.parametrize("host, refused", [("127.0.0.1", False), ("::1", False), ("localhost", False)]
-                         + [(host, True) for host in ("0.0.0.0", "::", "10.0.0.1", "example.org")])
+@pytest.mark.parametrize(
+    "host, refused",
+    [("127.0.0.1", False), ("::1", False), ("localhost", False)]
+    + [(host, True) for host in ("0.0.0.0", "::", "10.0.0.1", "example.org")],
+)
 def test_a_public_address_needs_keys(tmp_path, host, refused):
     new_key(tmp_path / "keys", "ann", False)
     check_bind(host, Keys.read(tmp_path / "keys"))
@@ -281,3 +313,18 @@ def test_a_taken_port_is_named(coordinator):
                 await run(Server(ours.service), "127.0.0.1", taken.getsockname()[1], print)
 
     play(coordinator, body)
+
+
+def test_the_dashboard_is_open_and_its_data_are_not(coordinator, tmp_path):
+    new_key(tmp_path / "keys", "ann", False)
+
+    async def body(url, ours, session, server):
+        found = []
+        for path in ("/dashboard", "/dashboard/runs.json", "/dashboard/runs/nix"):
+            async with session.get(url + path) as response:
+                found.append((response.status, response.content_type))
+        return found
+
+    closed = play(coordinator, body, keys=Keys.read(tmp_path / "keys"))
+    assert closed == [(200, "text/html"), (401, "application/json"), (401, "application/json")]
+    assert play(coordinator, body) == [(200, "text/html"), (200, "application/json"), (404, "application/json")]

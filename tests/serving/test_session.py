@@ -129,7 +129,9 @@ def test_an_endpoint_that_is_down_is_stood_in_for_and_the_trace_says_so(coordina
     for trace in chosen:
         assert trace.fallback["model"] == "bo"
         assert trace.fallback["reason"].startswith("ada: error")
-        assert [turn.outcome for turn in trace.turns if turn.model == "ada"] == ["error"]  # once a request, not each turn
+        assert [turn.outcome for turn in trace.turns if turn.model == "ada"] == [
+            "error"
+        ]  # once a request, not each turn
     assert all(answer.text for answer in answers)
 
 
@@ -170,7 +172,10 @@ def test_a_question_unlike_those_of_the_training_goes_to_the_best_single_model(c
     assert foreign.trace.end == "fallback"
     assert foreign.trace.distance > foreign.trace.threshold == 1.0
     assert "unlike the training questions" in foreign.trace.fallback["reason"]
-    assert sent == [{"role": "system", "content": "S"}, {"role": "user", "content": "Say 42"}]  # without any role's prompt
+    assert sent == [
+        {"role": "system", "content": "S"},
+        {"role": "user", "content": "Say 42"},
+    ]  # without any role's prompt
     assert dry.trace.fallback["model"] == "bo"
     assert {turn.model for turn in masked.trace.turns} == {"ada"}
 

@@ -15,6 +15,9 @@ def add(commands: Any) -> None:
     serve.add_argument("--port", type=int, default=8080, help="0 takes a free one")
     serve.add_argument("--keys", type=Path, help="clients' keys, hashed; serve-key makes them")
     serve.add_argument("--journal", type=Path, help="keep every call here; caps then hold over restarts")
+    serve.add_argument(
+        "--runs", type=Path, action="append", default=[], help="a run folder, or one of several, for /dashboard"
+    )
     serve.set_defaults(run=_serve)
     key = commands.add_parser("serve-key", help="make a client's key; printed once, its hash goes into the file")
     key.add_argument("keys", type=Path, metavar="FILE")
@@ -44,7 +47,7 @@ def _serve(options: argparse.Namespace) -> int:
     async def serve() -> None:
         service = await Service.open(options.coordinator, options.pool, options.journal)
         try:
-            server = Server(service, keys, options.keys)
+            server = Server(service, keys, options.keys, options.runs)
             await run(server, options.host, options.port, lambda url: print(f"serving at {url}/v1", flush=True))
         finally:
             await service.close()

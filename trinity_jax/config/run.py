@@ -24,7 +24,7 @@ class PreflightSettings(Group):
 
 
 class PoolFile(Group):
-    """A pool on its own, for a trained coordinator: the groups ``pool`` and ``budget`` of a run's file, and ``serving``."""
+    """A pool on its own, for a trained coordinator: a run's groups ``pool`` and ``budget``, and ``serving``."""
 
     pool: PoolSettings
     budget: BudgetSettings = BudgetSettings()

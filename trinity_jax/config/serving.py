@@ -13,8 +13,8 @@ class ServingSettings(Group):
     name: Name = Field(default="trinity", description="the model's name for clients")
     fallback: str | None = Field(
         default=None,
-        description="the pool model that answers where another cannot be reached, or where the question is unlike those of "
-        "the training; null: the coordinator's own best single model",
+        description="the pool model that answers where another cannot be reached, or where the question is unlike "
+        "those of the training; null: the coordinator's own best single model",
     )
     unfamiliar: Literal["fallback", "coordinate"] = Field(
         default="fallback", description="who answers a question unlike those of the training"

@@ -192,7 +192,7 @@ class Pool:
         self.journal.close()
 
     async def hang_up(self) -> None:
-        """Stop what is in flight and free connections; the journal stays open, for a pool that takes this one's place."""
+        """Stop what is in flight and free connections; the journal stays open, for a pool that takes this place."""
         tasks = tuple(self._in_flight.values())
         for task in tasks:
             task.cancel()

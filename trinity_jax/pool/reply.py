@@ -43,9 +43,9 @@ class Message:
 class RichMessage(Message):
     """A message with more to it than text: images, tool calls, a tool's result.
 
-    ``content`` is its text, ``fields`` a JSON object that is laid over the message on the chat wire (``content`` as a list
-    of parts, ``tool_calls``, ``tool_call_id``), kept as text so that it is part of the call's identity. ``images`` counts
-    the images in it. A class of its own, so that the identity of plain calls stays as it is.
+    ``content`` is its text, ``fields`` a JSON object that is laid over the message on the chat wire (``content`` as a
+    list of parts, ``tool_calls``, ``tool_call_id``), kept as text so that it is part of the call's identity. ``images``
+    counts the images in it. A class of its own, so that the identity of plain calls stays as it is.
     """
 
     fields: str = "{}"

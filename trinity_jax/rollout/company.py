@@ -12,8 +12,8 @@ class Company(Generic[Item, Result]):
     """Greedy batches: while one is worked on, whoever comes waits for the next.
 
     Args:
-        work: all items of a batch to their results, in order. Where it raises, each of the batch is told; the next batch
-            may be fine.
+        work: all items of a batch to their results, in order. Where it raises, each of the batch is told; the next
+            batch may be fine.
     """
 
     def __init__(self, work: Callable[[list[Item]], Awaitable[list[Result]]]):

@@ -6,8 +6,8 @@
         answer = trinity.ask("What is 6 * 7?")
         print(answer.text, answer.trace)
 
-``async with`` and ``await trinity.ask_async(...)`` do the same without blocking. Everything runs on an event loop of its
-own in a thread, so both work inside and outside a running loop, and from several threads at once.
+``async with`` and ``await trinity.ask_async(...)`` do the same without blocking. Everything runs on an event loop of
+its own in a thread, so both work inside and outside a running loop, and from several threads at once.
 """
 
 import asyncio
@@ -40,8 +40,8 @@ class Trinity:
 
         Args:
             question: a text, or messages as chat completions have them.
-            options: ``max_calls``, ``max_cost``, ``max_seconds``, ``models`` (names that may be asked), ``dry_run``; and
-                fields of chat completions, such as ``tools``.
+            options: ``max_calls``, ``max_cost``, ``max_seconds``, ``models`` (names that may be asked), ``dry_run``;
+                and fields of chat completions, such as ``tools``.
 
         Raises:
             Refused: there is no answer (`serving.refused`).

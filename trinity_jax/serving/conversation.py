@@ -1,7 +1,7 @@
 """A client's conversation: what the coordinator reads of it, and what a model reads of it in each role.
 
-The last user message is the question; it is what the roles' prompts wrap, in its place. What stands before and behind it
-(a tool's results) goes to the model as it is. The client's system messages follow the role's instruction in one system
+The last user message is the question; it is what the roles' prompts wrap, in its place. What stands before and behind
+it (a tool's results) goes to the model as it is. The client's system messages follow the role's instruction in one system
 message, since many chat templates take one only. A coordinator was trained on bare questions: one user message without
 anything else is read exactly as in training; any other conversation is read as labelled lines.
 """
@@ -14,8 +14,8 @@ from trinity_jax.episode.episode import EpisodeState, Role, messages
 from trinity_jax.pool.reply import Message, RichMessage
 
 FORMED = (
-    "You are the Worker. Solve the task. Use a reference thought or the suggestion only where it holds up. Reply in exactly "
-    "the form that is asked for, and with nothing else."
+    "You are the Worker. Solve the task. Use a reference thought or the suggestion only where it holds up. Reply in "
+    "exactly the form that is asked for, and with nothing else."
 )
 """A Worker's instruction where the reply's form is the client's: a JSON schema, or tools."""
 

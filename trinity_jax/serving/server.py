@@ -9,7 +9,7 @@ import gc
 import json
 import logging
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from ipaddress import ip_address
 from pathlib import Path
@@ -19,6 +19,7 @@ from aiohttp import web
 
 from trinity_jax.errors import UserError
 from trinity_jax.pool.limits import raise_descriptor_limit
+from trinity_jax.report import dashboard_page, run_page, runs_data
 from trinity_jax.serving import chat, responses
 from trinity_jax.serving.keys import Client, Keys
 from trinity_jax.serving.refused import Refused
@@ -31,6 +32,7 @@ _READ_SECONDS = 60.0
 _RETRY_AFTER = 1.0
 _MOST_TRACES = 200
 _COLLECTED = (20_000, 20, 50)
+_OPEN = ("/health", "/dashboard")  # the dashboard's page holds no data: its script asks for it, with a key
 _GONE = 499  # nginx's number for a client that has left
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -42,14 +44,18 @@ class Server:
         service: who answers; belongs to whoever made it.
         keys: clients that may ask; None for everybody.
         keys_file: where they are read from again.
+        runs: folders of runs, or of several, for the dashboard.
 
     Attributes:
         in_flight: requests being answered.
         draining: whether it is about to end.
     """
 
-    def __init__(self, service: Service, keys: Keys | None = None, keys_file: Path | None = None):
+    def __init__(
+        self, service: Service, keys: Keys | None = None, keys_file: Path | None = None, runs: Sequence[Path] = ()
+    ):
         self.service = service
+        self._runs_in = tuple(runs)
         self.in_flight = 0
         self.draining = False
         self._keys = keys
@@ -66,6 +72,9 @@ class Server:
         app.router.add_get("/v1/traces", self._traces)
         app.router.add_get("/v1/traces/{number}", self._trace)
         app.router.add_post("/admin/reload", self._reload)
+        app.router.add_get("/dashboard", self._dashboard)
+        app.router.add_get("/dashboard/runs.json", self._runs)
+        app.router.add_get("/dashboard/runs/{name}", self._run)
         app.router.add_get("/health", self._health)
         app.router.add_get("/metrics", self._metrics)
         return app
@@ -86,7 +95,7 @@ class Server:
         """Who asks, and every error in one form."""
         status = _GONE
         try:
-            if request.path != "/health":
+            if request.path not in _OPEN:
                 self._admit(request)
             response = await handler(request)
             status = response.status
@@ -209,6 +218,21 @@ class Server:
         except UserError as error:
             raise Refused(409, f"nothing changed: {error}", code="reload_failed") from error
         return _json(self._card())
+
+    async def _dashboard(self, _: web.Request) -> web.Response:
+        return web.Response(text=dashboard_page(), content_type="text/html")
+
+    async def _runs(self, _: web.Request) -> web.Response:
+        return _json(await asyncio.to_thread(runs_data, self._runs_in))
+
+    async def _run(self, request: web.Request) -> web.Response:
+        try:
+            page = await asyncio.to_thread(run_page, self._runs_in, request.match_info["name"])
+        except KeyError:
+            raise Refused(404, "no such run", code="not_found") from None
+        except UserError as error:
+            raise Refused(409, str(error), code="unreadable_run") from error
+        return web.Response(text=page, content_type="text/html")
 
     async def _health(self, _: web.Request) -> web.Response:
         state = "draining" if self.draining else "ok"

@@ -18,8 +18,8 @@ from trinity_jax.config import ServingSettings
 from trinity_jax.episode.episode import ROLES, EpisodeState, Role, role_for, start, step
 from trinity_jax.pool.client import Endpoint
 from trinity_jax.pool.pool import Pool
-from trinity_jax.pool.wire import FORMATS
 from trinity_jax.pool.reply import TOOL_CALLS, Message, Outcome, Reply, Sampling
+from trinity_jax.pool.wire import FORMATS
 from trinity_jax.serving.answer import Answer, called, plain, shortened
 from trinity_jax.serving.chooser import Chooser, Picked
 from trinity_jax.serving.refused import Refused, failed
