@@ -1,15 +1,16 @@
-"""The server under load: what it adds to a request, how many it answers beside LiteLLM's proxy, and ten minutes of faults.
+"""The server under load: what it adds to a request, how many it answers beside LiteLLM's proxy, minutes of faults.
 
 Usage: python scripts/bench_serving.py [--minutes M] [--seconds S] [--litellm VENV] [--json]
 
 A tiny coordinator of one call a request, a simulated endpoint and the server, each in a process of its own on loopback;
 the clients are here. What is added is measured strictly: a request's time at the client, less what the endpoint took on
 purpose (it says so in its usage) and less the coordinator's forward passes (the trace says so). So connections, both
-HTTP hops and the client's own work count. LiteLLM's proxy (`pip install 'litellm[proxy]'` in VENV) stands before the
-same endpoint, one worker, as ours; without --litellm it is left out.
+HTTP hops and the client's own work count; what clients and endpoint alone come to is printed beside it. LiteLLM's proxy
+(`pip install 'litellm[proxy]'` in VENV) stands before the same endpoint, one worker, as ours; without --litellm it is
+left out.
 
-The last line of --json is one JSON object: added_p50_ms and added_p99_ms at 64 requests in flight, rps (sustained, 64 in
-flight, an endpoint that answers at once), rps_over_litellm, and of the minutes of mixed load with 200 in flight:
+The last line of --json is one JSON object: added_p50_ms and added_p99_ms at 64 requests in flight, rps (sustained, 64
+in flight, an endpoint that answers at once), rps_over_litellm, and of the minutes of mixed load, 200 in flight:
 leak_percent (resident memory from the end of the warm-up to the end), lost (requests without an answer), malformed
 (errors that are not in OpenAI's form).
 """
@@ -47,22 +48,7 @@ WARM_UP_SHARE = 0.2
 BUCKETS = (256, 512, 1024)
 # A small cache is full before the warm-up ends: what grows later is no cache.
 SERVING = {"fallback": "bo", "cache_mb": 8}
-WORDS = [
-    "apple",
-    "river",
-    "stone",
-    "cloud",
-    "seven",
-    "green",
-    "table",
-    "music",
-    "paper",
-    "quick",
-    "north",
-    "silver",
-    "window",
-    "garden",
-]
+WORDS = ["apple", "river", "stone", "cloud", "seven", "green", "table", "music", "paper", "quick", "north", "silver"]
 
 
 def main() -> int:
@@ -94,7 +80,7 @@ async def measured(folder: Path, options: argparse.Namespace, say: Callable[...,
     found["forward_p50_ms"] = round(quantile(through.forward, 0.5), 2)
     say(
         f"{AT_ONCE} in flight, {through.rate:.0f} requests/s: added {found['added_p50_ms']} ms (p50), "
-        f"{found['added_p99_ms']} ms (p99); the endpoint itself adds {found['direct_p50_ms']} and {found['direct_p99_ms']}"
+        f"{found['added_p99_ms']} ms (p99); without us it is {found['direct_p50_ms']} and {found['direct_p99_ms']}"
     )
     async with endpoint(folder, "constant:0") as url, client() as session:
         rates: dict[str, list[float]] = {"ours": [], "litellm": []}
@@ -113,13 +99,12 @@ async def measured(folder: Path, options: argparse.Namespace, say: Callable[...,
     found |= {"leak_percent": None, "lost": None, "malformed": None}
     if options.minutes:
         faults = [part for name, chance in FAULTS.items() for part in ("--fault", f"{name}={chance}")]
-        async with endpoint(folder, LATENCY, *faults) as url:
+        async with (
+            endpoint(folder, LATENCY, *faults) as url,
             # Three calls a request here: turns, not just a proxy.
-            async with ours(folder, write_tiny(folder / "three", max_calls=3, buckets=BUCKETS), url) as (
-                address,
-                process,
-            ):
-                found |= await soak(address, process, 60 * options.minutes, say)
+            ours(folder, write_tiny(folder / "three", max_calls=3, buckets=BUCKETS), url) as (address, process),
+        ):
+            found |= await soak(address, process, 60 * options.minutes, say)
     return found
 
 

@@ -1,6 +1,7 @@
 """A coordinator of a few kilobytes with drawn weights, and a server in front of simulated endpoints."""
 
-from collections.abc import AsyncIterator, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import cache
@@ -123,3 +124,10 @@ async def serving(service: Service, keys: Keys | None = None) -> AsyncIterator[t
             yield f"http://127.0.0.1:{runner.addresses[0][1]}", server, session
     finally:
         await runner.cleanup()
+
+
+async def met(condition: Callable[[], Any]) -> None:
+    """Wait until something is so; fails after ten seconds."""
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110 (what is waited for has no event)
+            await asyncio.sleep(0.01)

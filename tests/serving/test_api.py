@@ -6,7 +6,7 @@ import contextlib
 import pytest
 
 import trinity_jax
-from tests.serving.served import chooser, pool_file
+from tests.serving.served import chooser, met, pool_file
 from trinity_jax.errors import UserError
 from trinity_jax.pool.simulated_server import Latency, SimulatedServer
 from trinity_jax.serving.chooser import Chooser
@@ -61,18 +61,14 @@ def test_a_cancelled_question_stops_its_call(quick):
     async def go():
         async with pool(latency=Latency("constant", 30.0)) as (file, server), trinity_jax.open(quick, file) as trinity:
             task = asyncio.create_task(trinity.ask_async("q"))
-            while not server.requests:
-                await asyncio.sleep(0.01)
+            await met(lambda: server.requests)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
             service = trinity._service
             assert service is not None
-            for _ in range(100):
-                if list(service.traces.latest(1)):
-                    break
-                await asyncio.sleep(0.01)
-            return list(service.traces.latest(1))[0]["end"]
+            await met(lambda: list(service.traces.latest(1)))
+            return next(iter(service.traces.latest(1)))["end"]
 
     assert asyncio.run(go()) == "cancelled"
 

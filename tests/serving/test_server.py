@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.serving.served import chooser, pool_file, service, serving
+from tests.serving.served import chooser, met, pool_file, service, serving
 from trinity_jax.errors import UserError
 from trinity_jax.pool.simulated_server import Latency, SimulatedServer
 from trinity_jax.serving.chooser import Chooser
@@ -50,41 +50,16 @@ def in_form(data):
     return error
 
 
+WORDS = st.sampled_from(["user", "trinity"])
 JSON = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats()
-    | st.text(max_size=5)
-    | st.just("user")
-    | st.just("trinity"),
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | WORDS,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=6,
 )
-FIELDS = st.sampled_from(
-    [
-        "model",
-        "messages",
-        "input",
-        "stream",
-        "stream_options",
-        "max_tokens",
-        "temperature",
-        "stop",
-        "seed",
-        "n",
-        "tools",
-        "tool_choice",
-        "response_format",
-        "text",
-        "instructions",
-        "trinity",
-        "previous_response_id",
-    ]
-)
-MUTATED = st.dictionaries(FIELDS, JSON, max_size=4).map(
-    lambda fields: json.dumps({**BODY, "input": "Say 42", **fields})
-)
+KNOWN = """model messages input stream stream_options max_tokens temperature stop seed n tools tool_choice response_format
+    text instructions trinity previous_response_id"""
+FIELDS = st.sampled_from(KNOWN.split())
+MUTATED = st.dictionaries(FIELDS, JSON, max_size=4).map(lambda some: json.dumps({**BODY, "input": "Say 42", **some}))
 BODIES = st.binary(max_size=30) | JSON.map(json.dumps).map(str.encode) | MUTATED.map(str.encode)
 
 
@@ -211,10 +186,7 @@ def test_a_client_that_leaves_stops_its_calls(coordinator, stream):
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.2), session.post(url + CHAT, json={**BODY, "stream": stream}) as response:
                 await response.read()
-        for _ in range(100):
-            if not ours.in_flight:
-                break
-            await asyncio.sleep(0.01)
+        await met(lambda: not ours.in_flight)
         pool = ours.service.engine.pool
         in_flight = sum(responder.limits.gate.in_flight for responder in pool.responders)
         async with session.get(url + "/metrics") as response:
@@ -229,8 +201,8 @@ def test_a_client_that_leaves_stops_its_calls(coordinator, stream):
 def test_a_stream_that_fails_before_and_after_it_began(coordinator):
     async def body(url, ours, session, server):
         found = []
-        for fields in ({"model": "trinity", "stream": True}, {**BODY, "stream": True, "trinity": {"models": ["x"]}}):
-            async with session.post(url + CHAT, json=fields) as response:
+        for fields in ({"model": "trinity"}, {**BODY, "trinity": {"models": ["x"]}}):
+            async with session.post(url + CHAT, json={**fields, "stream": True}) as response:
                 found.append((response.status, in_form(await response.json())["param"]))
         for seed in range(40):  # until a Thinker has spoken, then all fails
             server.script = ["ok", "500", "500"]
@@ -289,8 +261,7 @@ def test_a_signal_drains_and_another_one_loads_anew(coordinator, monkeypatch):
                 await asyncio.sleep(0.1)
                 old = made.engine
                 os.kill(os.getpid(), signal.SIGHUP)
-                while made.engine is old:
-                    await asyncio.sleep(0.01)
+                await met(lambda: made.engine is not old)
                 second = asyncio.create_task(ask())
                 await asyncio.sleep(0.1)
                 os.kill(os.getpid(), signal.SIGTERM)

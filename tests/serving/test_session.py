@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import numpy as np
 import pytest
 
-from tests.serving.served import chooser, pool_file, service
+from tests.serving.served import chooser, met, pool_file, service
 from trinity_jax.config import BudgetSettings, PriceSettings
 from trinity_jax.coordinator.familiar import Familiar
 from trinity_jax.pool import simulated_server
@@ -137,7 +137,7 @@ def test_an_endpoint_that_is_down_is_stood_in_for_and_the_trace_says_so(coordina
 
 def test_where_all_fail_there_is_a_typed_refusal(coordinator):
     async def body(made, server):
-        with pytest.raises(Refused, match="ada: .*bo: |bo: .*ada: ") as refused:
+        with pytest.raises(Refused, match=r"ada: .*bo: |bo: .*ada: ") as refused:
             await made.answer(asked())
         return refused.value.status, refused.value.code
 
@@ -150,10 +150,10 @@ def test_a_failure_after_a_response_leaves_that_response(coordinator):
     async def body(made, server):
         return await made.answer(asked(seed=seed, trinity={"max_calls": 2}))
 
-    for seed in range(20):
+    seed, answer = 0, play(coordinator, body, "ok", "500", "500")
+    while answer.trace.turns[0].role != "worker":
+        seed += 1
         answer = play(coordinator, body, "ok", "500", "500")
-        if answer.trace.turns[0].role == "worker":
-            break
     assert (answer.text, answer.trace.end) == ("fine", "failed")
 
 
@@ -175,7 +175,7 @@ def test_a_question_unlike_those_of_the_training_goes_to_the_best_single_model(c
     assert sent == [
         {"role": "system", "content": "S"},
         {"role": "user", "content": "Say 42"},
-    ]  # without any role's prompt
+    ]  # no role's prompt
     assert dry.trace.fallback["model"] == "bo"
     assert {turn.model for turn in masked.trace.turns} == {"ada"}
 
@@ -183,8 +183,7 @@ def test_a_question_unlike_those_of_the_training_goes_to_the_best_single_model(c
 def test_a_cancelled_request_stops_its_call_and_pays_its_worst(coordinator):
     async def body(made, server):
         task = asyncio.create_task(made.answer(asked()))
-        while not server.requests:
-            await asyncio.sleep(0.01)
+        await met(lambda: server.requests)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -302,13 +301,12 @@ def test_caps_of_the_pool_hold_over_a_reload_that_drops_nothing(coordinator, mon
             file = pool_file([server.url] * 2).model_copy(update={"budget": BudgetSettings(calls=3)})
             made = await Service.open(coordinator, file)
             running = asyncio.create_task(made.answer(asked(trinity={"max_calls": 2}, seed=1)))
-            while not server.requests:
-                await asyncio.sleep(0.01)
+            await met(lambda: server.requests)
             await made.reload()
             assert (await running).text  # with the pool it began with
+            assert (await made.answer(asked(trinity={"max_calls": 1}))).text
             with pytest.raises(Refused, match=r"budget.calls"):
-                for seed in range(4):
-                    await made.answer(asked(trinity={"max_calls": 1}, seed=seed))
+                await made.answer(asked(trinity={"max_calls": 1}))
             await made.close()
             return len(server.requests)
 

@@ -1,9 +1,9 @@
 """A client's conversation: what the coordinator reads of it, and what a model reads of it in each role.
 
 The last user message is the question; it is what the roles' prompts wrap, in its place. What stands before and behind
-it (a tool's results) goes to the model as it is. The client's system messages follow the role's instruction in one system
-message, since many chat templates take one only. A coordinator was trained on bare questions: one user message without
-anything else is read exactly as in training; any other conversation is read as labelled lines.
+it (a tool's results) goes to the model as it is. The client's system messages follow the role's instruction in one
+system message, since many chat templates take one only. A coordinator was trained on bare questions: one user message
+without anything else is read exactly as in training; any other conversation is read as labelled lines.
 """
 
 import json

@@ -319,7 +319,7 @@ def _of_aiohttp(error: web.HTTPException, request: web.Request) -> Refused:
 
 
 async def _body(request: web.Request) -> Any:
-    """The JSON object in a request's body, without halves of surrogate pairs, which neither UTF-8 nor a tokenizer takes.
+    """The JSON object in a request's body, without halves of surrogate pairs (neither UTF-8 nor tokenizers take them).
 
     Raises:
         Refused: there is none.
@@ -357,9 +357,7 @@ def check_bind(host: str, keys: Keys | None) -> None:
     except ValueError:
         local = host == "localhost"
     if not local:
-        raise UserError(
-            f"--host {host}: others could use this pool's keys and money: add --keys FILE, or bind to 127.0.0.1"
-        )
+        raise UserError(f"--host {host}: others could spend this pool's money: add --keys FILE, or bind to 127.0.0.1")
 
 
 async def run(server: Server, host: str, port: int, started: Callable[[str], None]) -> None:
