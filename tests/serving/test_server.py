@@ -56,8 +56,8 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=6,
 )
-KNOWN = """model messages input stream stream_options max_tokens temperature stop seed n tools tool_choice response_format
-    text instructions trinity previous_response_id"""
+KNOWN = """model messages input stream stream_options max_tokens temperature stop seed n tools tool_choice text
+    response_format instructions trinity previous_response_id"""
 FIELDS = st.sampled_from(KNOWN.split())
 MUTATED = st.dictionaries(FIELDS, JSON, max_size=4).map(lambda some: json.dumps({**BODY, "input": "Say 42", **some}))
 BODIES = st.binary(max_size=30) | JSON.map(json.dumps).map(str.encode) | MUTATED.map(str.encode)
