@@ -112,7 +112,6 @@ def _one(
                 z[seen],
                 np.arange(len(seen)),
                 known[seen],
-                TEMPERATURE,
                 greedy=True,
             )
             ours = z @ np.asarray(row.weights)[0] + np.asarray(row.bias)[0]

@@ -185,8 +185,7 @@ class Lab:
         N = len(np.asarray(at.world.train))
         z = at.coordinates()
         old = np.asarray(self.heads[L].logits(jnp.asarray(vector, jnp.float32), jnp.asarray(z)))[:, :L]
-        temperature = self.settings.training.warm_start.temperature
-        row = new_row.fit(z[:N], answers, z, at.question, old, temperature, greedy=True, counts=at.counts)
+        row = new_row.fit(z[:N], answers, z, at.question, old, greedy=True, counts=at.counts)
         rows = self._rows(vector, L)
         new = np.concatenate([np.asarray(row.weights)[0], np.asarray(row.bias)])
         rows = np.insert(rows, L, new, axis=0)

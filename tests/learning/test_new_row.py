@@ -38,22 +38,41 @@ def test_the_newcomer_wins_where_it_is_better(size, bias):
 def test_it_minimises_the_stated_loss():
     logits = old_logits(2.0)
     row = new_row.fit(Z, REWARDS, Z, np.arange(Q), logits)
-    rows = ridge(Z, REWARDS, 0.1).rows
-    predicted = 0.1 * (Z @ np.asarray(rows.weights).T + np.asarray(rows.bias))
+    rows = ridge(Z, REWARDS, 1.0).rows
+    predicted = Z @ np.asarray(rows.weights).T + np.asarray(rows.bias)
     policy = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     gap = predicted[:, 2] - (policy * predicted[:, :2]).sum(axis=1)
-    target, weight = 1 / (1 + np.exp(-gap / 0.1)), np.abs(gap) / np.abs(gap).sum()
+    left = REWARDS[:, 2].mean(axis=1) - (policy * REWARDS[:, :2].mean(axis=2)).sum(axis=1) - gap
+    gap = gap - np.sqrt((left**2).mean() / Q)
+    sign, weight = np.sign(gap), np.abs(gap) / np.abs(gap).sum()
     offset = -np.log(np.exp(logits).sum(axis=1))
     X = np.column_stack([Z, np.ones(Q)])
     penalty = new_row.PENALTY / max((offset**2).mean(), 1.0)
 
     def loss(w):
         f = X @ w + offset
-        return weight @ (np.logaddexp(0, f) - target * f) + penalty * (w @ w) / 2
+        return weight @ np.logaddexp(0, -sign * f) + penalty * (w @ w) / 2
 
     found = np.concatenate([np.asarray(row.weights)[0], np.asarray(row.bias)])
     best = minimize(loss, np.zeros(K + 1))
     assert loss(found) <= best.fun + 1e-4
+
+
+def test_states_count_as_often_as_they_are_told():
+    twice = np.concatenate([np.arange(Q), np.arange(0, Q, 2)])
+    counts = np.where(np.arange(Q) % 2 == 0, 2.0, 1.0)
+    logits = old_logits(2.0)
+    repeated = new_row.fit(Z, REWARDS, Z[twice], twice, logits[twice])
+    counted = new_row.fit(Z, REWARDS, Z, np.arange(Q), logits, counts=counts)
+    np.testing.assert_allclose(repeated.weights, counted.weights, atol=2e-3)
+
+
+def test_a_newcomer_that_is_no_better_is_not_asked():
+    worse = REWARDS.copy()
+    worse[:, 2] = RNG.random((Q, 6)) < 0.42
+    row = new_row.fit(Z, worse, Z, np.arange(Q), old_logits(5.0), greedy=True)
+    ours = Z @ np.asarray(row.weights)[0] + np.asarray(row.bias)[0]
+    assert (ours > old_logits(5.0).max(axis=1)).mean() < 0.1
 
 
 def test_missing_answers_are_left_out():

@@ -11,7 +11,6 @@ class ChangeSettings(Group):
 
     questions: Positive | None = Field(default=None, description="training questions to ask; null: all")
     samples: Positive = Field(default=8, description="answers of a model to each of them")
-    temperature: float = Field(default=0.1, gt=0, description="the lead in success that is one logit")
     looks: int = Field(default=2, ge=0, description="episodes a question, for the states that the row meets")
     generations: int = Field(default=4, ge=0, description="of evolution of the row and the role rows")
     population: int = Field(default=12, ge=4)

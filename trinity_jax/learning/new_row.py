@@ -20,16 +20,15 @@ PENALTY = 1e-2
 """On the squared row, over the mean square of the old rows' log-sum-exp: it only keeps a separable problem finite."""
 
 
-def lead(rows: Rows, z: Float[Array, "Q k"], policy: Float[Array, "Q L-1"], temperature: float) -> Float[Array, " Q"]:
+def lead(rows: Rows, z: Float[Array, "Q k"], policy: Float[Array, "Q L-1"]) -> Float[Array, " Q"]:
     """By how much the last model is expected to do better than a policy over the others, by question.
 
     Args:
-        rows: of `probes.ridge` on all models; their logits are predicted success over ``temperature``.
+        rows: of `probes.ridge` on all models, with temperature 1: predicted success, but for what all have in common.
         z: coordinates of the questions.
         policy: chances of the others.
-        temperature: as in `probes.ridge`.
     """
-    predicted = temperature * (z @ rows.weights.T + rows.bias)
+    predicted = z @ rows.weights.T + rows.bias
     return predicted[:, -1] - jnp.sum(policy * predicted[:, :-1], axis=1)
 
 
@@ -40,7 +39,6 @@ def fit(
     states: Float[ArrayLike, "B k"],
     question: Int[ArrayLike, " B"],
     logits: Float[ArrayLike, "B L-1"],
-    temperature: float = 0.1,
     bias: bool = True,
     greedy: bool = False,
     counts: Float[ArrayLike, " B"] | None = None,
@@ -50,8 +48,10 @@ def fit(
     At state b let $d_b$ be the lead (see `lead`) over the old policy, of the question that the state is about, less one
     standard error of the mean lead: who joins has to be better by more than luck. And let
     $f_b = w z_b + c - \log \sum_m e^{l_{bm}}$ the new row's margin: its chance under the softmax is
-    $\mathrm{sigmoid}(f_b)$. Minimised is the cross-entropy between $\mathrm{sigmoid}(d_b / \tau)$ and that chance,
-    weighted by what is at stake, $|d_b|$; $\tau$ is the temperature. Newton's method.
+    $\mathrm{sigmoid}(f_b)$. Minimised is $\sum_b |d_b| \log(1 + e^{-\mathrm{sign}(d_b) f_b})$, by Newton's method: a
+    classification in which each state costs what is at stake there. (To aim at a chance in proportion to the lead, as
+    ridge's logits do, leaves a small lead to how well a row follows the others' maximum: on four pools and on recorded
+    outcomes that was worse throughout.)
 
     Args:
         z: coordinates of the questions, before the first call.
@@ -59,27 +59,27 @@ def fit(
         states: coordinates of transcripts on which the row decides; the questions themselves, and later ones.
         question: which question each state is about.
         logits: of the old models' rows at ``states``.
-        temperature: how much better a model must be for a lead of one logit.
         bias: fit a bias.
         greedy: the old policy takes its largest logit; else it draws.
         counts: how often each state counts; once where not said.
     """
     z, states, logits = (jnp.asarray(x, float) for x in (z, states, logits))
-    rows = ridge(z, rewards, temperature, bias).rows
+    rows = ridge(z, rewards, 1.0, bias).rows
     of = jnp.asarray(question)
     policy = jax.nn.one_hot(jnp.argmax(logits, axis=1), logits.shape[1]) if greedy else jax.nn.softmax(logits)
-    gap = lead(rows, z[of], policy, temperature)
+    gap = lead(rows, z[of], policy)
     often = jnp.ones(len(states)) if counts is None else jnp.asarray(counts, float)
     success = jnp.nanmean(jnp.asarray(rewards, float), axis=2)[of]
     # The standard error of the mean lead, from what the fit leaves of the single answers; states of a question are one.
     left = success[:, -1] - jnp.sum(policy * success[:, :-1], axis=1) - gap
     seen = often * ~jnp.isnan(left)
     gap = gap - jnp.sqrt(jnp.sum(seen * jnp.nan_to_num(left) ** 2) / jnp.maximum(seen.sum(), 1e-12) / len(z))
-    target, weight = jax.nn.sigmoid(gap / temperature), often * jnp.abs(gap)
+    target, weight = (gap > 0).astype(z.dtype), often * jnp.abs(gap)
     weight = weight / jnp.maximum(weight.sum(), 1e-12)
     X = jnp.concatenate([states, jnp.ones((len(states), 1))], axis=1) if bias else states
     offset = -jax.nn.logsumexp(logits, axis=1)
-    scale = PENALTY / jnp.maximum(jnp.mean(offset**2), 1.0) * jnp.eye(X.shape[1])
+    size = jnp.sum(often * offset**2) / often.sum()
+    scale = PENALTY / jnp.maximum(size, 1.0) * jnp.eye(X.shape[1])
 
     def newton(w: Float[Array, " k+1"], _: None) -> tuple[Float[Array, " k+1"], None]:
         chance = jax.nn.sigmoid(X @ w + offset)

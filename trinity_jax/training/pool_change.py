@@ -356,8 +356,8 @@ class _Work:
         question = np.array([place for place, _ in states])
         first = z[: len(self.questions)]
         greedy = self.job.settings.policy.evaluate == "argmax"
-        rewards, temperature = profile.rewards(self.pool.names), self.job.change.temperature
-        row = new_row.fit(first, rewards, z, question, old, temperature, BIAS in parts, greedy)
+        rewards = profile.rewards(self.pool.names)
+        row = new_row.fit(first, rewards, z, question, old, BIAS in parts, greedy)
         fitted = vector.copy()
         values = [np.ravel(row.weights), np.ravel(row.bias)] if BIAS in parts else [np.ravel(row.weights)]
         fitted[layout.places([newest])] = np.concatenate(values)
