@@ -92,9 +92,10 @@ async def measured(folder: Path, options: argparse.Namespace, say: Callable[...,
                 async with litellm(folder, options.litellm, url) as address:
                     await load(session, address, AT_ONCE, 3.0)
                     rates["litellm"].append((await load(session, address, AT_ONCE, options.seconds / 2)).rate)
-    found["rps"] = round(statistics.mean(rates["ours"]), 1)
-    found["rps_litellm"] = round(statistics.mean(rates["litellm"]), 1) if options.litellm else None
-    found["rps_over_litellm"] = round(found["rps"] / found["rps_litellm"], 2) if options.litellm else None
+    rps = statistics.mean(rates["ours"])
+    theirs = statistics.mean(rates["litellm"]) if options.litellm else None
+    found |= {"rps": round(rps, 1), "rps_litellm": theirs and round(theirs, 1)}
+    found["rps_over_litellm"] = theirs and round(rps / theirs, 2)
     say(f"sustained: {found['rps']} requests/s; LiteLLM: {found['rps_litellm'] or 'left out (--litellm VENV)'}")
     found |= {"leak_percent": None, "lost": None, "malformed": None}
     if options.minutes:

@@ -41,7 +41,7 @@ def test_many_states_are_thinned_out():
 @pytest.mark.parametrize("states", [STATES[:, :3], STATES[0], np.full((2, 8), np.nan, np.float32)])
 def test_damaged_states_are_told(states):
     with pytest.raises(UserError, match="damaged"):
-        familiar.checked(states, np.float32(1.0), 8, "file")
+        familiar.checked(states, np.array(1.0, np.float32), 8, "file")
 
 
 def test_a_coordinator_keeps_them_and_one_without_them_is_as_good(tmp_path):

@@ -22,7 +22,7 @@ TOOL = {"type": "function", "function": {"name": "add", "parameters": {"type": "
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
 
 
-def asked(question="Say 42", **fields):
+def asked(question: str | list = "Say 42", **fields):
     messages = [{"role": "user", "content": question}] if isinstance(question, str) else question
     return chat.read({"model": "trinity", "messages": messages, **fields}, "trinity")[0]
 
