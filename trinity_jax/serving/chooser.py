@@ -134,5 +134,6 @@ class Chooser:
 
 
 def _sized(coordinator: Coordinator, settings: ServingSettings) -> Coordinator:
-    encoder = coordinator.description.encoder.model_copy(update={"cache_mb": settings.cache_mb})
+    sizes = {"cache_mb": settings.cache_mb, "micro_batch": settings.micro_batch}
+    encoder = coordinator.description.encoder.model_copy(update=sizes)
     return replace(coordinator, description=coordinator.description.model_copy(update={"encoder": encoder}))
