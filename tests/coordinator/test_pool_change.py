@@ -50,7 +50,7 @@ def logits(one):
     return np.asarray(found if one.bias is None else found + one.bias)
 
 
-def probabilities(scores, mask=True):
+def probabilities(scores, mask: jax.Array | bool = True):
     roles = jnp.ones(3, bool)
     one = lambda row: choose(row, jax.random.key(0), True, roles, mask)  # noqa: E731
     return jax.vmap(one)(jnp.asarray(scores))

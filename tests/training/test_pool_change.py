@@ -188,3 +188,14 @@ def test_an_old_folder_without_the_new_fields_still_loads(shop):
     described = load_coordinator(shop / "coordinator").description
     path.write_text(text)
     assert (described.lineage, described.profile, described.named_pool) == ((), None, 2)
+
+
+def test_the_forecast_is_kept_and_its_ceiling_holds(shop, added, capsys):
+    again = shop / "forecast"
+    words = ("--pool", pool(shop, "ada", "bo", "cy"), "--config", shop / "tasks.yaml", "--yes", "--out", again)
+    assert command(shop, "add", *words, "--calls", shop / "three-calls", shop / "coordinator") == 0
+    told = capsys.readouterr().out
+    # Probes, a look of one episode of at most 3 calls, one generation of 4 candidates.
+    most = 3 * 12 * 2 + 12 * 3 + 4 * 12 * 3
+    assert f"at most {most:,}" in told
+    assert load_coordinator(added).description.lineage[0].calls <= most

@@ -51,7 +51,7 @@ def fit(
     $\mathrm{sigmoid}(f_b)$. Minimised is $\sum_b |d_b| \log(1 + e^{-\mathrm{sign}(d_b) f_b})$, by Newton's method: a
     classification in which each state costs what is at stake there. (To aim at a chance in proportion to the lead, as
     ridge's logits do, leaves a small lead to how well a row follows the others' maximum: on four pools and on recorded
-    outcomes that was worse throughout.)
+    outcomes that was worse.)
 
     Args:
         z: coordinates of the questions, before the first call.

@@ -5,7 +5,6 @@ for what is missing. Q questions, L models, S answers, B states, n length of the
 """
 
 import asyncio
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -31,22 +30,20 @@ from trinity_jax.episode.episode import EpisodeState, Role, start, step
 from trinity_jax.episode.transcript import view
 from trinity_jax.errors import UserError
 from trinity_jax.evaluation.bench import worker_samples
-from trinity_jax.evaluation.forecast import reach
 from trinity_jax.evaluation.scores import episode_keys, from_results
 from trinity_jax.learning import new_row
 from trinity_jax.learning.fitness import mean_reward
 from trinity_jax.learning.learner import build
 from trinity_jax.learning.partial import Partial
 from trinity_jax.pool.journal import Journal
-from trinity_jax.pool.ledger import most_input_tokens, price_of
 from trinity_jax.pool.pool import Pool
-from trinity_jax.pool.reply import Message
 from trinity_jax.rollout.batcher import Batcher
 from trinity_jax.rollout.decide import EpisodeKey
 from trinity_jax.rollout.engine import EpisodeResult, rollout
 from trinity_jax.tasks.jsonl import Tasks, load_tasks
 from trinity_jax.tasks.question import Question
 from trinity_jax.training.alarms import stop_on_failures
+from trinity_jax.training.change_forecast import ask
 from trinity_jax.training.draw import draw_questions
 from trinity_jax.training.experience import states_of
 from trinity_jax.training.folder import RunFolder
@@ -54,7 +51,6 @@ from trinity_jax.training.rig import Model, build_model, open_pool
 
 AGAIN = "give the same command again: what was paid for is kept"
 _QUESTIONS, _LOOKS, _STRATEGY = 7_000_000, 8_000_000, 9_000_000  # branches of the root key; stand for a generation
-_ACCEPT = 0.6  # a Verifier's share of acceptances, for the forecast alone
 
 
 @dataclass(frozen=True)
@@ -167,7 +163,7 @@ def add(job: Job, name: str, action: str, console: Console, yes: bool) -> Coordi
         pool = runner.run(open_pool(settings, tasks, journal))
         try:
             before = journal.totals()
-            _ask(job, pool, questions, len(asked), console, yes)
+            ask(job, pool, questions, len(asked), console, yes)
             # The encoder is loaded once it is clear that the change is wanted.
             model = _model(job, old, settings)
             rows = [pool.names.index(name), *range(len(pool.names), len(pool.names) + 3)]
@@ -233,7 +229,7 @@ def check(job: Job, console: Console, yes: bool) -> tuple[Coordinator | None, li
         pool = runner.run(open_pool(settings, tasks, journal))
         try:
             before = journal.totals()
-            _ask(job, pool, questions, len(names), console, yes, alone=True)
+            ask(job, pool, questions, len(names), console, yes, alone=True)
             # A scope of its own: the same questions have to be asked anew, not looked up.
             found = runner.run(_probed(job, pool, questions, names, f"check {number}"))
             after = journal.totals()
@@ -306,15 +302,15 @@ class _Work:
         generations = self.job.change.generations
         state = learner.init(jax.random.fold_in(root, generations), vector)
         for generation in range(generations):
-            ask, tell = jax.random.split(jax.random.fold_in(root, generation))
-            X, state = learner.ask(state, ask)
+            ask_key, tell_key = jax.random.split(jax.random.fold_in(root, generation))
+            X, state = learner.ask(state, ask_key)
             # What does not move keeps all its digits: the learner counts in single precision.
             self.population.load(self._whole(vector, np.asarray(X)))
             keys = [EpisodeKey(0, p, q, 0) for p in range(learner.population) for q in range(Q)]
             results = self.played(keys, generation)
             rewards = np.array([np.nan if r.reward is None else r.reward for r in results])
             fitness = mean_reward(rewards.reshape(learner.population, Q))
-            state = learner.tell(state, X, fitness, tell)
+            state = learner.tell(state, X, fitness, tell_key)
             console.print(f"generation {generation}: fitness {np.nanmean(fitness):.3f}")
         return self._whole(vector, np.asarray(learner.mean(state))) if generations else vector
 
@@ -424,63 +420,3 @@ def _journal(folder: Path) -> Iterator[Journal]:
         raise UserError(f"{folder}: cannot be made ({error.strerror})") from error
     with Journal.open(RunFolder(folder).journal) as journal:
         yield journal
-
-
-def forecast(job: Job, questions: int, asked: int, alone: bool) -> list[tuple[str, float, int]]:
-    """Calls by part: about (uniform choices), and at most.
-
-    Args:
-        job: the change.
-        questions: Q.
-        asked: how many models are asked.
-        alone: a check, which is probes alone.
-    """
-    change, episode = job.change, job.coordinator.description.episode
-    each, K = sum(reach(episode.max_calls, _ACCEPT, episode.verifier_needs_response)), episode.max_calls
-    probes = asked * questions * change.samples
-    parts = [("probes", float(probes), probes)]
-    if not alone:
-        looks, candidates = questions * change.looks, change.population * change.generations
-        # Candidates of a trained coordinator mostly agree: the first generation makes about 2.5 times the calls of one
-        # of them, each later one 0.4 times (`kind: pool_change`).
-        policies = 2.5 + 0.4 * (change.generations - 1) if change.generations else 0.0
-        parts += [
-            ("a look at its own episodes", looks * each, looks * K),
-            ("short evolution", policies * questions * each, candidates * questions * K),
-        ]
-    return parts
-
-
-def _ask(
-    job: Job,
-    pool: Pool,
-    questions: Sequence[Question],
-    asked: int,
-    console: Console,
-    yes: bool,
-    alone: bool = False,
-) -> None:
-    """Show what it will take; on a terminal, ask.
-
-    Raises:
-        UserError: the answer is no.
-    """
-    parts = forecast(job, len(questions), asked, alone)
-    for name, about, most in parts:
-        console.print(f"{name}: about {about:,.0f} calls, at most {most:,}")
-    K = job.coordinator.description.episode.max_calls
-    longest = max(((Message("user", question.prompt),) for question in questions), key=most_input_tokens)
-    dearest = max(
-        seat.attempts
-        * price_of(seat.price, most_input_tokens(longest) + K * seat.sampling.max_tokens, seat.sampling.max_tokens)
-        for seat in pool.seats
-    )
-    total = [sum(part[column] for part in parts) for column in (1, 2)]
-    console.print(f"in all about {total[0]:,.0f} calls, at most {total[1]:,} and {dearest * total[1]:.4g} of money")
-    if yes:
-        return
-    if not (console.is_terminal and sys.stdin.isatty()):
-        console.print("no terminal to ask on: going on; the pool file's budget caps what it may take")
-        return
-    if console.input("Go on? \\[y/N] ").strip().lower() not in ("y", "yes"):
-        raise UserError("stopped by the answer; nothing was called")
