@@ -85,7 +85,7 @@ def tiny_run(folder: Path, **changes) -> dict:
     for dotted, value in changes.items():
         group, _, key = dotted.partition("__")
         if key:
-            settings[group] = {**settings[group], key: value}
+            settings[group] = {**settings.get(group, {}), key: value}
         else:
             settings[group] = value
     return settings

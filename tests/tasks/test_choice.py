@@ -196,9 +196,9 @@ HOSTILE = [
 def test_time_grows_linearly(piece):
     def seconds(size):
         reply = piece * (size // len(piece))
-        started = time.perf_counter()
+        started = time.process_time()
         grade(ask(CITIES, "B"), reply, False)
-        return time.perf_counter() - started
+        return time.process_time() - started
 
     assert seconds(120_000) < max(1.0, 16 * min(seconds(15_000) for _ in range(2)))
 
