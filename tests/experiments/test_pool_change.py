@@ -81,7 +81,9 @@ def test_a_real_newcomer_that_is_better_on_one_task_is_asked_there():
     Q = 400
     task = np.arange(Q) % 2
     states = np.column_stack([4.0 * task, rng.normal(size=(Q, 3))]) + rng.normal(0, 0.1, (Q, 4))
-    chance = np.column_stack([np.full(Q, 0.5), np.full(Q, 0.45), np.where(task == 1, 0.95, 0.1)])
+    # The old two differ along the same line: a profile head learns from that what the line is worth.
+    first, second, newest = (np.where(task == 0, *pair) for pair in ((0.7, 0.3), (0.3, 0.6), (0.05, 0.95)))
+    chance = np.column_stack([first, second, newest])
     right = (rng.random((Q, 3)) < chance).astype(float)
     ids = tuple(map(str, range(Q)))
     outcomes = Outcomes(("x", "y"), task, ids, ids, ("a", "b", "c"), right, None)
@@ -90,10 +92,10 @@ def test_a_real_newcomer_that_is_better_on_one_task_is_asked_there():
     )
     of = {one.model: one for one in replace_each(outcomes, states, settings, (0, 100), range(2))}
     gain = of["c"].full.mean() - of["c"].old.mean()
-    assert gain > 0.15
+    assert gain > 0.1
     assert of["c"].row[100].mean() - of["c"].old.mean() > 0.7 * gain
     assert of["c"].profile.mean() - of["c"].old.mean() > 0.5 * gain
-    # Who is the worse of two equals is not missed.
+    # With the newcomer there, nobody misses the model that it outdoes.
     assert abs(of["b"].masked.mean() - of["b"].old.mean()) < 0.05
     assert jnp.asarray(of["a"].old).shape == (2, int((~outcomes.train).sum()))
 
