@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+import shutil
 import sqlite3
 from contextlib import closing
 
@@ -18,7 +19,8 @@ from trinity_jax.errors import UserError
 from trinity_jax.evaluation.scores import Scores
 from trinity_jax.evaluation.table import Row, row
 from trinity_jax.evaluation.written import as_csv
-from trinity_jax.training.evaluate import better, evaluate
+from trinity_jax.tasks.jsonl import load_tasks
+from trinity_jax.training.evaluate import better, evaluate, terms
 from trinity_jax.training.train import train
 from trinity_jax.training.trial import plan
 
@@ -152,8 +154,6 @@ def test_several_coordinators_make_a_transfer_matrix_and_seen_questions_are_left
         matrix["low"][key], matrix["accuracy"][key], matrix["high"][key], strict=True
     ))  # fmt: skip
     one, two = (config.load(folder / "config.yaml").tasks for folder in (finished[0], other))
-    from trinity_jax.tasks.jsonl import load_tasks
-
     first, second = load_tasks(one), load_tasks(two)
     trained = {q.prompt for tasks in (first, second) for q in (*tasks.train, *tasks.validation)}
     tested = {q.prompt for tasks in (first, second) for q in tasks.test}
@@ -186,8 +186,6 @@ def test_what_is_wrong_is_said_in_one_line(finished, settings, encoder, tmp_path
     path.write_text(yaml.safe_dump({"pool": MODELS}))
     assert "lacks bo" in refused(capsys, folder, "--pool", path)
     seen = tmp_path / "seen.jsonl"
-    from trinity_jax.tasks.jsonl import load_tasks
-
     question = load_tasks(config.parse(settings, "test").tasks).train[0]
     seen.write_text(json.dumps({"prompt": question.prompt, "answer": question.answer}) + "\n")
     assert "no test questions are left" in refused(capsys, folder, "--task", seen)
@@ -241,3 +239,56 @@ def test_who_is_better_beyond_doubt_is_named():
 
     assert better([one("a", 55), one("b", 30), one("c", 10), one("d", 50)]) == " Better than it: a; d."
     assert better([one("b", 30)]) == ""
+
+
+@pytest.fixture(scope="module")
+def elsewhere(finished, settings, tmp_path_factory):
+    """The first run's training questions as the test set of another file, some new ones beside them."""
+    folder = tmp_path_factory.mktemp("elsewhere")
+    taught = load_tasks(config.load(finished[0] / "config.yaml").tasks)
+    new = [{"prompt": f"{n} + 1?", "answer": n + 1, "wrong": [str(n)], "kind": "chain_sum"} for n in range(14)]
+    old = [
+        {"prompt": q.prompt, "answer": q.answer, "grader": q.grader, "wrong": list(q.wrong), "kind": q.kind}
+        for q in (*taught.train, *taught.validation)
+    ]
+    sets = {"train": new[:6], "validation": new[6:8], "test": [*new[8:], *old]}
+    for name, lines in sets.items():
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    files = {f"{name}_file": str(folder / f"{name}.jsonl") for name in sets}
+    counts = {name: len(lines) for name, lines in sets.items()}
+    (folder / "other.yaml").write_text(yaml.safe_dump(settings | {"tasks": {"kind": "jsonl", **files, **counts}}))
+    return folder, {q.prompt for q in (*taught.train, *taught.validation)}
+
+
+@pytest.mark.parametrize("bare", [False, True])
+def test_what_a_coordinator_learned_from_is_not_tested_whatever_the_config_says(finished, elsewhere, bare):
+    folder, taught = elsewhere
+    paths = [finished[0] / "coordinator"] if bare else [finished[0]]
+    trial = plan(paths, run_file=str(folder / "other.yaml"))
+    assert {q.prompt for q in trial.test} == {f"{n} + 1?" for n in range(8, 14)}
+    assert trial.seen == len(taught)
+    assert trial.unknown == ()
+    assert trial.taught == (("chain_sum", "spell_backward", "leg_counting"),)
+
+
+def test_nor_what_an_override_hides_or_a_further_coordinator_learned_from(finished, elsewhere, tmp_path):
+    folder, taught = elsewhere
+    moved = plan([finished[0]], tasks=[str(folder / "test.jsonl")], overrides=["tasks.train=6", "tasks.validation=1"])
+    assert {q.prompt for q in moved.test} == {f"{n} + 1?" for n in range(8, 14)}
+    alone = tmp_path / "alone"
+    shutil.copytree(finished[0] / "coordinator", alone)
+    beside = plan([alone, finished[0]], run_file=str(folder / "other.yaml"))
+    assert {q.prompt for q in beside.test}.isdisjoint(taught)
+    assert beside.unknown == ("alone (it lies beside no run)",)
+    assert "not all of it, for alone (it lies beside no run)" in " ".join(terms(beside, "ada", None))
+
+
+def test_a_run_whose_questions_are_gone_is_said_to_be_unknown(finished, elsewhere, tmp_path):
+    moved = tmp_path / "moved"
+    shutil.copytree(finished[0], moved)
+    data = yaml.safe_load((elsewhere[0] / "other.yaml").read_text())
+    data["tasks"]["train_file"] = str(tmp_path / "gone.jsonl")
+    (moved / "config.yaml").write_text(yaml.safe_dump(data))
+    trial = plan([moved], run_file=str(elsewhere[0] / "other.yaml"))
+    assert len(trial.unknown) == 1
+    assert "gone.jsonl: cannot be read" in trial.unknown[0]

@@ -243,14 +243,22 @@ def terms(trial: Trial, single: str, learned: Learned | None) -> list[str]:
         )
     if trial.seen:
         found.append(f"{trial.seen} questions were left out because a coordinator was trained or validated on them.")
-    if not trial.train:
-        found.append("What the coordinator was trained on is not known here: see to it that these questions are new.")
+    if trial.unknown:
+        found.append(unknown(trial))
     found.append("Seconds are those of waiting for models; calls that need not wait for one another count once.")
     return found
 
 
+def unknown(trial: Trial) -> str:
+    """The sentence on coordinators that may have learned from these very questions."""
+    names = "; ".join(trial.unknown)
+    return f"Not known is what was trained on, or not all of it, for {names}: see to it that these questions are new."
+
+
 def show_forecast(trial: Trial, pool: Pool, console: Console) -> None:
     """Calls by part before any is made, with money where prices or earlier calls tell."""
+    if trial.unknown:
+        console.print(escape(unknown(trial)), highlight=False)
     settings, models = trial.settings, len(pool.names)
     held_out, train = len(trial.test) * settings.evaluation.repeats, len(trial.train)
     searches = settings.evaluation.fixed_policy and train > 0

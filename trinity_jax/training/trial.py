@@ -19,11 +19,18 @@ from trinity_jax.training.folder import RunFolder
 
 @dataclass(frozen=True)
 class Found:
-    """A trained coordinator on disk; ``run`` is its run folder where that was named, ``name`` what to call it."""
+    """A trained coordinator on disk.
+
+    Attributes:
+        name: what to call it.
+        run: its run folder, where that was named.
+        trained: the settings of the run that it was trained in, untouched; None where it lies beside no run.
+    """
 
     name: str
     coordinator: Coordinator
     run: RunFolder | None
+    trained: Path | None
 
 
 @dataclass(frozen=True)
@@ -36,6 +43,8 @@ class Trial:
         train: questions that rivals may be chosen on; none where no run or config says which.
         test: questions to compare on.
         seen: how many questions were left out of ``test`` because a coordinator was trained or validated on them.
+        taught: for each coordinator the kinds of the questions that it was trained on; none where they are not known.
+        unknown: for each coordinator whose training questions are not known, or not all, its name and why.
         search_episodes: about how many episodes the search of fixed policies plays.
     """
 
@@ -44,6 +53,8 @@ class Trial:
     train: tuple[Question, ...]
     test: tuple[Question, ...]
     seen: int
+    taught: tuple[tuple[str, ...], ...]
+    unknown: tuple[str, ...]
     search_episodes: int
 
 
@@ -57,11 +68,14 @@ def find(path: Path) -> Found:
     if run.config.is_file():
         if not run.coordinator.is_dir():
             raise UserError(f"{path}: no coordinator yet: the run has not finished; go on with it by --resume")
-        return Found(path.resolve().name, load_coordinator(run.coordinator), run)
+        return Found(path.resolve().name, load_coordinator(run.coordinator), run, run.config)
     if not (path / "coordinator.json").is_file():
         raise UserError(f"{path}: expected a run folder (with config.yaml) or a coordinator folder")
     place = path.resolve()
-    return Found((place.parent if place.name == "coordinator" else place).name, load_coordinator(path), None)
+    beside = RunFolder(place.parent)
+    own = beside.coordinator == place
+    trained = beside.config if own and beside.config.is_file() else None
+    return Found((place.parent if own else place).name, load_coordinator(path), None, trained)
 
 
 def plan(
@@ -108,15 +122,41 @@ def plan(
     for one in found:
         check_names(one, settings.pool.names)
     runs = [own, *(load_tasks(config.load(one.run.config).tasks) for one in found[1:] if one.run and not run_file)]
+    pasts = [past(one) for one in found]
     named = offline_tasks() if tasks else {}
     test = [q for task in tasks for q in known(task, named)] or [q for one in runs for q in one.test]
-    before = {q.prompt for one in runs for q in (*one.train, *one.validation)}
+    # What is tested and what was learned from are two things: a config or an override changes the first alone.
+    before = {q.prompt for one in (*runs, *(sets for sets, _ in pasts)) for q in (*one.train, *one.validation)}
     fresh = {q.prompt: q for q in test if q.prompt not in before}
     if not fresh:
         raise UserError("evaluate: no test questions are left: the coordinator was trained or validated on all of them")
     train = {q.prompt: q for one in runs for q in one.train}
-    seen = len({q.prompt for q in test} & before)
-    return Trial(found, settings, tuple(train.values()), tuple(fresh.values()), seen, episodes)
+    return Trial(
+        coordinators=found,
+        settings=settings,
+        train=tuple(train.values()),
+        test=tuple(fresh.values()),
+        seen=len({q.prompt for q in test} & before),
+        taught=tuple(tuple(dict.fromkeys(q.kind for q in sets.train)) for sets, _ in pasts),
+        unknown=tuple(f"{one.name} ({why})" for one, (_, why) in zip(found, pasts, strict=True) if why),
+        search_episodes=episodes,
+    )
+
+
+def past(found: Found) -> tuple[Tasks, str]:
+    """The questions of the run that a coordinator was trained in, and why that is not all, if it is not.
+
+    A run whose question files are gone can still be evaluated on others: that its questions are not known is said.
+    """
+    nothing = Tasks((), (), ())
+    if found.trained is None:
+        return nothing, "it lies beside no run"
+    changed = any(step.action in ("add", "renew") for step in found.coordinator.description.lineage)
+    try:
+        sets = load_tasks(config.load(found.trained).tasks)
+    except UserError as error:
+        return nothing, str(error)
+    return sets, "its pool was changed later, on questions that it does not name" if changed else ""
 
 
 def check_names(found: Found, names: Sequence[str]) -> None:
