@@ -30,7 +30,7 @@ def journal(tmp_path):
                 (CALL, Reply(Outcome.OK, "42", 10, 5, 0.5, 2.0)),
             ):
                 await journal.intent(call)
-                await journal.outcome(call.key(), reply)
+                await journal.outcome(call, reply)
 
     asyncio.run(go())
     return path

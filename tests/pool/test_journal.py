@@ -82,7 +82,7 @@ def test_a_reply_comes_back_as_it_was(tmp_path):
             assert journal.lookup(call.key()) is None
             await journal.intent(call)
             assert journal.lookup(call.key()) is None
-            await journal.outcome(call.key(), reply)
+            await journal.outcome(call, reply)
             return journal.lookup(call.key())
 
     assert asyncio.run(go()) == reply
@@ -97,10 +97,10 @@ def test_only_gradable_replies_are_reused(tmp_path, outcome):
     async def go():
         with Journal.open(tmp_path / "j.sqlite") as journal:
             await journal.intent(call)
-            await journal.outcome(call.key(), Reply(outcome, "first"))
+            await journal.outcome(call, Reply(outcome, "first"))
             known = journal.lookup(call.key())
             await journal.intent(call)
-            await journal.outcome(call.key(), Reply(Outcome.OK, "second"))
+            await journal.outcome(call, Reply(Outcome.OK, "second"))
             return known, journal.lookup(call.key()), journal.totals().calls
 
     known, later, calls = asyncio.run(go())
@@ -115,7 +115,7 @@ def test_totals_count_what_was_cut_off_at_its_worst(tmp_path):
         with Journal.open(tmp_path / "j.sqlite") as journal:
             for i, scope in enumerate(["generation 1", "generation 1", "generation 2"]):
                 await journal.intent(call_number(i, scope), reserved=1.0)
-            await journal.outcome(call_number(0, "generation 1").key(), Reply(Outcome.OK, "x", 5, 6, 0.25))
+            await journal.outcome(call_number(0, "generation 1"), Reply(Outcome.OK, "x", 5, 6, 0.25))
             return journal.totals("generation 1"), journal.totals(), journal.totals("generation 9")
 
     assert asyncio.run(go()) == (Totals(2, 5, 6, 1.25), Totals(3, 5, 6, 2.25), Totals(0, 0, 0, 0.0))
@@ -138,7 +138,7 @@ def test_broken_unicode_is_stored(tmp_path):
     async def go():
         with Journal.open(tmp_path / "j.sqlite") as journal:
             await journal.intent(call)
-            await journal.outcome(call.key(), Reply(Outcome.OK, "a\udfffb"))
+            await journal.outcome(call, Reply(Outcome.OK, "a\udfffb"))
             return journal.lookup(call.key())
 
     reply = asyncio.run(go())
@@ -247,7 +247,7 @@ def test_a_row_that_cannot_be_stored_fails_instead_of_hanging(tmp_path):
         with Journal.open(tmp_path / "j.sqlite") as journal:
             await journal.intent(call_number(1))
             with pytest.raises(UserError, match="cannot be written"):
-                await journal.outcome(call_number(1).key(), Reply(Outcome.OK, "x", input_tokens=2**70))
+                await journal.outcome(call_number(1), Reply(Outcome.OK, "x", input_tokens=2**70))
 
     asyncio.run(go())
 
@@ -285,7 +285,7 @@ def test_a_damaged_table_is_told_to_who_reads(tmp_path):
         with Journal.open(tmp_path / "j.sqlite") as journal:
             key = call_number(1).key()
             await journal.intent(call_number(1))
-            await journal.outcome(key, Reply(Outcome.OK, "text"))
+            await journal.outcome(call_number(1), Reply(Outcome.OK, "text"))
             with contextlib.closing(sqlite3.connect(tmp_path / "j.sqlite")) as other:
                 other.executescript("DROP TABLE decisions; DROP TABLE calls")
             for read in (lambda: journal.decisions(0), lambda: journal.lookup(key), journal.totals):
@@ -374,7 +374,7 @@ def test_a_row_edited_by_hand_is_told_in_one_message(tmp_path, edit, message):
         with Journal.open(path) as journal:
             await journal.record_decisions([DecisionRow(1, 0, 0, 0, 0, 1, "worker", (0.5, 0.5), (1.0, 0.0, 0.0))])
             await journal.intent(call_number(1))
-            await journal.outcome(call_number(1).key(), Reply(Outcome.OK, "x"))
+            await journal.outcome(call_number(1), Reply(Outcome.OK, "x"))
 
     asyncio.run(go())
     with contextlib.closing(sqlite3.connect(path)) as other, other:
@@ -399,7 +399,7 @@ def test_tokens_count_what_was_cut_off_at_its_worst(tmp_path):
             empty = journal.tokens()
             await journal.intent(call)
             worst = journal.tokens()
-            await journal.outcome(call.key(), Reply(Outcome.OK, "x", 5, 6))
+            await journal.outcome(call, Reply(Outcome.OK, "x", 5, 6))
             return empty, worst, journal.tokens()
 
     empty, worst, after = asyncio.run(go())

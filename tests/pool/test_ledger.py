@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from trinity_jax.config import BudgetSettings, PriceSettings
 from trinity_jax.pool.ledger import Ledger, most_input_tokens, price_of
-from trinity_jax.pool.reply import Message
+from trinity_jax.pool.reply import Message, Sampling
 
 
 def test_price_is_per_million_tokens():
@@ -17,6 +17,13 @@ def test_price_is_per_million_tokens():
 
 def test_no_tokenizer_makes_more_tokens_than_bytes():
     assert most_input_tokens((Message("user", "é" * 10), Message("user", ""))) >= 20
+
+
+def test_tools_and_schemas_are_input_too():
+    plain, tools = Sampling(), Sampling(extra_body='{"tools": "' + 100_000 * "é" + '"}')
+    message = (Message("user", "q"),)
+    assert most_input_tokens(message, plain) == most_input_tokens(message)
+    assert most_input_tokens(message, tools) - most_input_tokens(message) == len(tools.extra_body.encode())
 
 
 def test_without_caps_nothing_is_refused():

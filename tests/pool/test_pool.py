@@ -134,6 +134,43 @@ def test_one_who_gives_up_leaves_the_call_to_the_others(tmp_path):
     assert (text, known.text, len(responder.calls)) == ("reply 1", "reply 2", 2)
 
 
+def test_a_large_tool_is_set_aside_as_what_it_may_cost(tmp_path):
+    tools = Sampling(max_tokens=10, extra_body='{"tools": "' + 100_000 * "x" + '"}')
+
+    async def made(budget: BudgetSettings):
+        folder = tmp_path / str(budget.cost)
+        folder.mkdir()
+        async with pool_of(folder, Counting(), budget=budget, price=PRICE) as pool:
+            return (await pool.call_alone(0, "worker", MESSAGES, scope="one", sampling=tools)).outcome
+
+    assert asyncio.run(made(BudgetSettings(cost=0.05))) is Outcome.REFUSED_BUDGET
+    assert asyncio.run(made(BudgetSettings(tokens=50_000))) is Outcome.REFUSED_BUDGET
+    assert asyncio.run(made(BudgetSettings(cost=0.11, tokens=110_000))) is Outcome.OK
+
+
+def test_calls_of_a_server_leave_nothing_in_memory(tmp_path):
+    """Neither those that ended nor those that were cancelled; nor are a journal's keys read that nobody asks for."""
+
+    async def go():
+        async with pool_of(tmp_path, Counting(seconds=0.01)) as pool:
+
+            async def alone(number: int):
+                await pool.call_alone(0, "worker", MESSAGES, scope=str(number), sampling=Sampling())
+
+            tasks = [asyncio.create_task(alone(number)) for number in range(20)]
+            await asyncio.sleep(0.005)
+            for task in tasks[::2]:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            journal = pool.journal
+            kept = [len(value) for value in vars(journal).values() if isinstance(value, dict | set | list)]
+            return kept, journal.totals().calls, journal.lookup("no such key")
+
+    kept, calls, unknown = asyncio.run(go())
+    assert sum(kept) == 0
+    assert (calls, unknown) == (20, None)
+
+
 def test_a_resumed_run_pays_no_call_twice_and_keeps_its_caps(tmp_path):
     async def go(number: int, limit: int):
         responder = Counting()

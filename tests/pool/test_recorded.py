@@ -47,7 +47,7 @@ def record(path: Path, *replies: Reply) -> None:
         with Journal.open(path) as journal:
             for reply in replies:
                 await journal.intent(call)
-                await journal.outcome(call.key(), reply)
+                await journal.outcome(call, reply)
 
     asyncio.run(go())
 

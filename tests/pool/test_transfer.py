@@ -29,7 +29,7 @@ def write(path, calls: int, ended: int) -> None:
             for i in range(calls):
                 await journal.intent(call_number(i), 0.5)
                 if i < ended:
-                    await journal.outcome(call_number(i).key(), Reply(Outcome.OK, f"täxt\n{i}", 3, 4, 0.1, 1.5))
+                    await journal.outcome(call_number(i), Reply(Outcome.OK, f"täxt\n{i}", 3, 4, 0.1, 1.5))
 
     asyncio.run(go())
 
@@ -58,7 +58,7 @@ def test_an_outcome_that_came_later_is_taken_too(tmp_path):
         with Journal.open(tmp_path / "a.sqlite") as journal:
             await journal.intent(call_number(0), 0.5)
             export_journal(tmp_path / "a.sqlite", tmp_path / "early.jsonl")  # while it is written
-            await journal.outcome(call_number(0).key(), Reply(Outcome.OK, "late"))
+            await journal.outcome(call_number(0), Reply(Outcome.OK, "late"))
 
     asyncio.run(go())
     export_journal(tmp_path / "a.sqlite", tmp_path / "late.jsonl")

@@ -146,7 +146,7 @@ async def journal_with(path, texts, generation):
     journal = Journal.open(path)
     for text in texts:
         await journal.intent(call(text), 0.5)
-        await journal.outcome(call(text).key(), Reply(Outcome.OK, f"re {text}", cost=0.25))
+        await journal.outcome(call(text), Reply(Outcome.OK, f"re {text}", cost=0.25))
     await journal.record_decisions([DecisionRow(generation, 0, 0, 0, 0, 1, "worker", (0.5, 0.5))])
     return journal
 

@@ -133,7 +133,9 @@ class Endpoint:
             reply = Reply(failed.outcome, detail=str(failed))
         if billed:
             # Tokens of an attempt that broke off are not known; the caps count them at their worst.
-            worst = price_of(self._settings.price, most_input_tokens(call.messages), call.sampling.max_tokens)
+            worst = price_of(
+                self._settings.price, most_input_tokens(call.messages, call.sampling), call.sampling.max_tokens
+            )
             reply = dataclasses.replace(reply, cost=reply.cost + billed * worst)
         return dataclasses.replace(self._clean(reply), attempts=sent, seconds=time.monotonic() - start)
 

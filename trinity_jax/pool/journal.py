@@ -63,8 +63,9 @@ class Journal(Records):
         self._writer = writer
         self._next_id = reader.execute("SELECT COALESCE(MAX(id), 0) + 1 FROM calls").fetchone()[0]
         self._open_ids: dict[str, int] = {}
-        # Most calls of a run are new, and asking SQLite for each takes as long as writing it.
-        self._ended: set[str] = {key for (key,) in reader.execute("SELECT key FROM calls WHERE outcome IS NOT NULL")}
+        # Most calls of a run are new, and asking SQLite for each takes as long as writing it. None until somebody looks
+        # a call up: a server never does, and would hold a key more with every call.
+        self._ended: set[str] | None = None
         self._queue: queue.SimpleQueue[_Write | None] = queue.SimpleQueue()
         self._error: UserError | None = None
         self._closed = False
@@ -101,6 +102,8 @@ class Journal(Records):
 
     def lookup(self, key: str) -> Reply | None:
         """The first gradable reply to this call, if there is one."""
+        if self._ended is None:
+            self._ended = {ended for (ended,) in self.query("SELECT key FROM calls WHERE outcome IS NOT NULL")}
         return super().lookup(key) if key in self._ended else None
 
     async def intent(self, call: Call, reserved: float = 0.0) -> None:
@@ -112,11 +115,16 @@ class Journal(Records):
         self._next_id += 1
         await self._submit(_INTENT, [row])
 
-    async def outcome(self, key: str, reply: Reply) -> None:
-        """Note how the call of the last intent with this key ended; on disk when this returns."""
+    async def outcome(self, call: Call, reply: Reply) -> None:
+        """Note how the call of the last intent like this one ended; on disk when this returns."""
+        key = call.key()
         values = (*(_storable(value) for value in vars(reply).values()), time.time(), self._open_ids.pop(key))
         await self._submit(_OUTCOME, [values])
-        self._ended.add(key)
+        self._know([key])
+
+    def abandon(self, call: Call) -> None:
+        """The last intent like this one gets no outcome: on disk it stays cut off, here it is forgotten."""
+        self._open_ids.pop(call.key(), None)
 
     def record_decisions(self, rows: Iterable[DecisionRow]) -> "asyncio.Future[None]":
         """Note decisions; the future is done when they are on disk.
@@ -167,7 +175,7 @@ class Journal(Records):
         self._next_id += len(rows)
         self._submit(_MERGE, added)
         await self._submit(_COMPLETE, [(*row[6:], row[5], row[0], row[4]) for row in rows if row[6] is not None])
-        self._ended.update(row[0] for row in rows)
+        self._know(row[0] for row in rows)
 
     async def take_decisions(self, rows: Sequence[tuple]) -> None:
         """Take over rows of the table ``decisions``; one of the same key is replaced."""
@@ -195,6 +203,10 @@ class Journal(Records):
 
     def __enter__(self) -> "Journal":
         return self
+
+    def _know(self, keys: Iterable[str]) -> None:
+        if self._ended is not None:
+            self._ended.update(keys)
 
     def _submit(self, sql: str, rows: list[tuple]) -> "asyncio.Future[None]":
         if self._closed:

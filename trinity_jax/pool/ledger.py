@@ -4,7 +4,7 @@ import asyncio
 import math
 
 from trinity_jax.config import BudgetSettings, PriceSettings
-from trinity_jax.pool.reply import Message, RichMessage
+from trinity_jax.pool.reply import Message, RichMessage, Sampling
 
 _PER_TOKENS = 1_000_000
 _TEMPLATE_TOKENS = 16
@@ -16,9 +16,14 @@ def price_of(price: PriceSettings, input_tokens: int, output_tokens: int) -> flo
     return (price.input * input_tokens + price.output * output_tokens) / _PER_TOKENS
 
 
-def most_input_tokens(messages: tuple[Message, ...]) -> int:
-    """An upper bound without the model's tokenizer: a token holds at least one byte, a template adds a few."""
-    return sum(_most(message) for message in messages)
+def most_input_tokens(messages: tuple[Message, ...], sampling: Sampling | None = None) -> int:
+    """An upper bound without the model's tokenizer: a token holds at least one byte, a template adds a few.
+
+    Of ``sampling`` its ``extra_body`` counts, where there is one: tools and schemas are read, and billed, as input.
+    """
+    extra = "{}" if sampling is None else sampling.extra_body
+    more = 0 if extra == "{}" else len(extra.encode("utf-8", "replace"))
+    return sum(_most(message) for message in messages) + more
 
 
 def _most(message: Message) -> int:

@@ -297,7 +297,7 @@ class Limits:
             self.gate.leave(round_, None)  # it opened while this call waited for a place
         tokens = 0.0
         if self._tokens:
-            tokens = most_input_tokens(call.messages) / _BYTES_PER_TOKEN + call.sampling.max_tokens
+            tokens = most_input_tokens(call.messages, call.sampling) / _BYTES_PER_TOKEN + call.sampling.max_tokens
         passed = Pass(round_, trying, tokens, waited)
         try:
             if self._requests:

@@ -5,16 +5,18 @@ import logging
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Generic, Protocol, TypeVar
 
 import aiohttp
 
 from trinity_jax.config import BudgetSettings, ModelSettings, PoolSettings, PriceSettings
 from trinity_jax.errors import UserError
 from trinity_jax.pool.client import endpoint_responders, open_session, sampling_of
-from trinity_jax.pool.journal import Journal
 from trinity_jax.pool.ledger import Ledger, most_input_tokens, price_of
 from trinity_jax.pool.prices import priced
 from trinity_jax.pool.recorded import recorded_models
+from trinity_jax.pool.records import Totals
 from trinity_jax.pool.reply import Call, Message, Outcome, Reply, Responder, Sampling
 
 _log = logging.getLogger(__name__)
@@ -38,11 +40,49 @@ class Seat:
         """What a call can cost at most: every attempt billed, every token generated."""
         if not self.price.input and not self.price.output:
             return 0.0
-        return self.attempts * price_of(self.price, most_input_tokens(messages), self.sampling.max_tokens)
+        sent = most_input_tokens(messages, self.sampling)
+        return self.attempts * price_of(self.price, sent, self.sampling.max_tokens)
 
     def most_tokens(self, messages: tuple[Message, ...]) -> int:
         """What a reply can report at most."""
-        return most_input_tokens(messages) + self.sampling.max_tokens
+        return most_input_tokens(messages, self.sampling) + self.sampling.max_tokens
+
+
+class Notes(Protocol):
+    """What a pool needs of its journal: `pool.journal.Journal`, or `pool.unrecorded.Unrecorded` that keeps nothing."""
+
+    path: Path
+
+    def lookup(self, key: str) -> Reply | None:
+        """The first gradable reply to the call with this key, if there is one."""
+        ...
+
+    async def intent(self, call: Call, reserved: float = 0.0) -> None:
+        """A call is about to be sent, and what it may cost at worst."""
+        ...
+
+    async def outcome(self, call: Call, reply: Reply) -> None:
+        """How the call ended."""
+        ...
+
+    def abandon(self, call: Call) -> None:
+        """The call ended without a reply."""
+        ...
+
+    def totals(self, scope: str | None = None) -> Totals:
+        """What was sent and spent, earlier processes included."""
+        ...
+
+    def tokens(self) -> int:
+        """Tokens as the budget counts them."""
+        ...
+
+    def close(self) -> None:
+        """Let go of it."""
+        ...
+
+
+Noted = TypeVar("Noted", bound=Notes)
 
 
 @dataclass
@@ -70,7 +110,7 @@ class Counters:
         return {outcome: count for outcome, count in self.outcomes.items() if not outcome.gradable}
 
 
-class Pool:
+class Pool(Generic[Noted]):
     """L models behind one door.
 
     Args:
@@ -85,7 +125,7 @@ class Pool:
     def __init__(
         self,
         responders: Sequence[Responder],
-        journal: Journal,
+        journal: Noted,
         ledger: Ledger,
         seats: Sequence[Seat],
         session: aiohttp.ClientSession | None = None,
@@ -171,7 +211,10 @@ class Pool:
                 await self.journal.intent(call, worst)
                 reply = await self.responders[model].reply(call)
                 cost, tokens = reply.cost, reply.input_tokens + reply.output_tokens
-                await self.journal.outcome(call.key(), reply)
+                await self.journal.outcome(call, reply)
+            except BaseException:
+                self.journal.abandon(call)
+                raise
             finally:
                 self.ledger.settle(worst, cost, most, tokens)
             self.counters.made += 1
@@ -201,7 +244,7 @@ class Pool:
         if self._session is not None:
             await self._session.close()
 
-    async def __aenter__(self) -> "Pool":
+    async def __aenter__(self) -> "Pool[Noted]":
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -210,11 +253,11 @@ class Pool:
 
 async def build_pool(
     settings: PoolSettings,
-    journal: Journal,
+    journal: Noted,
     budget: BudgetSettings,
     simulated: Sequence[Responder] = (),
     need_all: bool = True,
-) -> Pool:
+) -> Pool[Noted]:
     """The pool of a run; endpoints are checked before anything is sent to them.
 
     Where the journal holds calls already, they are not: a run that finds all its calls there needs no network.

@@ -61,7 +61,7 @@ class Chooser:
         self._mode = settings.policy or described.policy.evaluate
         self._population = ready.population
         self._population.encoder.count_no_more()
-        self._router = Router(ready.router.tokenizer, described.encoder, len(self.names), _REMEMBERED_TEXTS)
+        self._router = Router(ready.router.tokenizer, described.encoder, described.named_pool, _REMEMBERED_TEXTS)
         self._company: Company[_Want, Picked] = Company(self._work)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="decide")
         self._ended = 0.0

@@ -89,7 +89,7 @@ def fit(call: Call) -> Call:
     Raises:
         Failed: the prompt may fill the context alone (``context_overflow``); nothing needs to be sent.
     """
-    context, most = call.sampling.context, most_input_tokens(call.messages)
+    context, most = call.sampling.context, most_input_tokens(call.messages, call.sampling)
     if context is None or most + call.sampling.max_tokens <= context:
         return call
     if most >= context:
@@ -138,7 +138,7 @@ def reply_of(call: Call, price: PriceSettings, answer: Answer) -> Reply:
     counts = answer.usage
     if counts is None:
         said = len((content + reasoning).encode("utf-8", "replace"))
-        counts = most_input_tokens(call.messages), min(said, call.sampling.max_tokens)
+        counts = most_input_tokens(call.messages, call.sampling), min(said, call.sampling.max_tokens)
         detail = "; ".join(filter(None, (detail, "the server counts no tokens: bounded by bytes")))
     return Reply(outcome, content, *counts, price_of(price, *counts), 0.0, 1, finish, detail, reasoning)
 
