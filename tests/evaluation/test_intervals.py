@@ -1,8 +1,9 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from scipy.stats import binomtest
 
-from trinity_jax.evaluation.intervals import Estimate, known_mean, mean_interval, paired_difference
+from trinity_jax.evaluation.intervals import FEWEST_QUESTIONS, mean_interval, paired_difference
 
 
 def test_against_the_normal_approximation():
@@ -42,10 +43,31 @@ def test_pairing_removes_what_questions_share():
     assert paired.high - paired.low < (alone.high - alone.low) / 10
 
 
-@pytest.mark.parametrize("values", [[1.0] * 20, [0.0], [np.nan, 0.5, 0.5]])
-def test_equal_values_give_a_point_without_warning(values):
-    expected = known_mean(np.array(values))
-    assert mean_interval(np.array(values), 100, seed=0) == Estimate(expected, expected, expected)
+@pytest.mark.parametrize(("right", "n"), [(20, 20), (0, 35)])
+def test_all_right_or_all_wrong_has_the_interval_of_wilson(right, n):
+    expected = binomtest(right, n).proportion_ci(method="wilson")
+    found = mean_interval(np.full(n, float(right > 0)), 100, seed=0)
+    assert_allclose(found, (right / n, expected.low, expected.high), atol=1e-12)
+
+
+@pytest.mark.parametrize("constant", [-1.0, 0.0, 0.5, 1.0])
+def test_an_equal_difference_everywhere_is_not_beyond_doubt(constant):
+    """Up to Wilson's share of questions may differ otherwise, by anything from -1 to 1."""
+    ours = np.full(30, max(constant, 0.0))
+    found = paired_difference(ours, ours - constant, 100, seed=0)
+    other = binomtest(0, 30).proportion_ci(method="wilson").high
+    expected = [(1 - other) * constant + other * end for end in (-1, 1)]
+    assert_allclose(found, (constant, *expected), atol=1e-12)
+    assert found.low < found.high
+
+
+@pytest.mark.parametrize("known", [1, FEWEST_QUESTIONS - 1, FEWEST_QUESTIONS])
+@pytest.mark.parametrize("equal", [True, False])
+def test_few_questions_have_a_mean_and_no_interval(known, equal):
+    values = np.where(np.arange(known) % 3 == 0, 1.0, float(equal))
+    found = mean_interval(np.append(values, [np.nan] * 30), 100, seed=0)
+    assert found.mean == values.mean()
+    assert np.isnan([found.low, found.high]).tolist() == [known < FEWEST_QUESTIONS] * 2
 
 
 def test_nothing_known():

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from trinity_jax.evaluation.scores import Scores
-from trinity_jax.evaluation.table import Row, render, row, summary
+from trinity_jax.evaluation.table import COLUMNS, OF_AN_EVALUATION, Row, render, row, summary
 
 RNG = np.random.default_rng(0)
 
@@ -66,8 +66,43 @@ def test_the_verdict_says_what_the_intervals_say(single, fixed, said, not_said):
 
 def test_few_questions_prove_nothing():
     verdict = conclude(table(0.0, 0.0, ours=1.0, questions=4), 4)["verdict"]
-    assert "too narrow to rely on" in verdict
+    assert "it shares too few questions with m0 x2 (+100.0 points)" in verdict
+    assert "no interval to rely on" in verdict
     assert "above 0" not in verdict
+    assert "95 %" not in verdict
+
+
+def test_a_difference_says_on_how_many_questions_it_stands():
+    """What a failed call took from one side is missing in the difference alone."""
+    ours, theirs = scores("coordinator", 0.7), scores("m0 x2", 0.4)
+    ours.rewards[-3:], theirs.rewards[-5:-1] = np.nan, np.nan
+    single = scores("m1 x2", 0.4)
+    line = row(theirs, ["a"] * 80, ours, 200, 0, single)
+    assert (line.difference_questions, line.over_single_questions) == (75, 76)
+    assert COLUMNS["coordinator minus it"](line).endswith("] on 75")
+    assert COLUMNS["it minus best single"](line).endswith("] on 76")
+    found = summary([row(ours, ["a"] * 80, None, 200, 0), line], "coordinator", "m0 x2", None, 80)
+    assert " points on 75 questions)" in found["verdict"]
+    assert found["rows"][1]["difference_questions"] == 75
+    # With 19 questions in common there is nothing to tell.
+    theirs.rewards[:56] = np.nan
+    few = row(theirs, ["a"] * 80, ours, 200, 0)
+    assert few.difference_questions == 19
+    assert COLUMNS["coordinator minus it"](few) == "+0.0 on 19"
+
+
+@pytest.mark.parametrize(
+    ("calls", "budget"), [([1, 1], "fewer"), ([2, 1], "equal"), ([2, 2], "equal"), ([2, 3], "more"), ([0, 0], "fewer")]
+)
+def test_a_row_says_whether_it_takes_more_calls_than_the_coordinator(calls, budget):
+    """The coordinator's 1.5 calls are 2 votes."""
+
+    def one(name: str, taken: list[int]) -> Scores:
+        return Scores(name, np.ones((2, 1)), np.zeros((2, 1), bool), np.array(taken)[:, None])
+
+    ours = one("coordinator", [2, 1])
+    assert row(one("x", calls), ["a"] * 2, ours, 200, 0).budget == budget
+    assert row(ours, ["a"] * 2, None, 200, 0).budget is None
 
 
 def test_the_best_single_is_the_best_by_plurality():
@@ -101,6 +136,8 @@ def test_failed_episodes_are_mentioned():
 def test_the_terminal_table_holds_every_row():
     out = io.StringIO()
     Console(file=out, width=140).print(render(table(0.4, 0.5)))
+    assert "best single" not in out.getvalue()
+    Console(file=out, width=180).print(render(table(0.4, 0.5), OF_AN_EVALUATION))
     text = out.getvalue()
     for part in ("coordinator", "m0 x2", "fixed", "70.0 [", "+20.0 [+", "160"):
         assert part in text

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from trinity_jax.episode.episode import EpisodeState
-from trinity_jax.evaluation.scores import Scores, episode_keys, from_results
+from trinity_jax.evaluation.baselines import per_question_best
+from trinity_jax.evaluation.scores import Scores, by_question, episode_keys, from_results
 from trinity_jax.evaluation.voting import plurality, vote, winner
 from trinity_jax.pool.reply import Outcome, Reply
 from trinity_jax.rollout.decide import EpisodeKey
@@ -75,6 +76,19 @@ def test_all_calls_failed_is_not_a_wrong_answer():
     scores = plurality("x", [SEVEN], [result(SEVEN, None, 0, s) for s in range(3)], repeats=1, strict=False)
     assert np.isnan(scores.rewards).all()
     assert not scores.undecided.any()
+
+
+def test_a_plurality_that_goes_on_without_most_of_its_calls_has_failed_as_much():
+    """It is complete, and yet no more to be trusted than an episode that lost its call."""
+    texts = ["<answer>7</answer>", None, None, "<answer>7</answer>", None, "<answer>8</answer>"]
+    scores = plurality("x", [SEVEN], [result(SEVEN, t, 0, s) for s, t in enumerate(texts)], repeats=2, strict=False)
+    assert not np.isnan(scores.rewards).any()
+    assert scores.failed_share == 3 / 6
+    routed = by_question("r", [scores, scores], np.array([1]))
+    assert routed.failed_share == 3 / 6
+    assert per_question_best([scores, scores]).failed_share == 3 / 6
+    once = from_results("x", [result(SEVEN, t, 0, s) for s, t in enumerate(texts[:3])])
+    assert once.failed_share == 2 / 3
 
 
 def test_scores_are_arranged_by_key_and_average_what_was_completed():

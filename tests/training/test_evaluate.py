@@ -1,5 +1,6 @@
 """``python -m trinity_jax evaluate`` on tiny runs: what it writes, what it pays, what it refuses."""
 
+import asyncio
 import csv
 import io
 import json
@@ -7,20 +8,29 @@ import re
 import shutil
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import yaml
 from rich.console import Console
 
+from tests.evaluation.scripted import Scripted
 from tests.tiny import make_encoder, paid, tiny_run
 from trinity_jax import cli, config
+from trinity_jax.config import BudgetSettings, PriceSettings
 from trinity_jax.errors import UserError
+from trinity_jax.evaluation.baselines import Comparison
+from trinity_jax.evaluation.routers import Learned
 from trinity_jax.evaluation.scores import Scores
 from trinity_jax.evaluation.table import Row, row
 from trinity_jax.evaluation.written import as_csv
+from trinity_jax.pool.journal import Journal
+from trinity_jax.pool.ledger import Ledger
+from trinity_jax.pool.pool import Pool, Seat
+from trinity_jax.pool.reply import Sampling
 from trinity_jax.tasks.jsonl import load_tasks
-from trinity_jax.training.evaluate import better, evaluate, terms
+from trinity_jax.training.evaluate import better, evaluate, show_forecast, terms, unknown, without_failures
 from trinity_jax.training.train import train
 from trinity_jax.training.trial import plan
 
@@ -98,7 +108,8 @@ def test_only_what_the_run_has_not_paid_is_paid_and_the_second_time_nothing(fini
     assert cli.main(["evaluate", str(folder)]) == 0
     said = capsys.readouterr().out
     assert "\n0 calls made" in said
-    assert re.search(r"money, at \S+ a call so far: about \S+, at most \S+", said)
+    assert re.search(r"money, at \S+ a call so far: about \S+, \S+ if all calls of the last column were made", said)
+    assert "only budget.cost is a bound" in said.replace("\n", " ")
     assert (paid(folder / "evaluation"), paid(folder)) == (before, of_run)
     assert {n: (folder / "evaluation" / f"evaluation.{n}").read_bytes() for n in files} == files
     assert mixture["calls_per_question"] == 3
@@ -109,7 +120,12 @@ def test_csv_and_page_hold_what_the_json_holds(finished):
     lines = list(csv.DictReader(io.StringIO((folder / "evaluation" / "evaluation.csv").read_text())))
     assert [line["method"] for line in lines] == [line["name"] for line in found["rows"]]
     for line, expected in zip(lines, found["rows"], strict=True):
-        assert float(line["accuracy_low"]) == expected["accuracy"]["low"]
+        assert float(line["accuracy"]) == expected["accuracy"]["mean"]
+        assert line["accuracy_low"] == ""  # six questions
+        assert expected["accuracy"]["low"] is None
+        assert line["budget"] == (expected["budget"] or "")
+        assert line["difference_questions"] == ("" if expected["difference"] is None else "6")
+        assert float(line["failed_per_question"]) == expected["failed_per_question"] == 0
         assert line["difference"] == ("" if expected["difference"] is None else str(expected["difference"]["mean"]))
         assert float(line["tokens_per_question"]) == expected["tokens_per_question"] > 0
         assert float(line["cost_per_question"]) == expected["cost_per_question"] > 0
@@ -146,13 +162,13 @@ def test_several_coordinators_make_a_transfer_matrix_and_seen_questions_are_left
     assert cli.main(["evaluate", str(finished[0]), str(other), "--out", str(tmp_path / "out"), *chosen]) == 0
     found = read(tmp_path / "out")
     matrix = found["transfer"]
-    assert (matrix["rows"], len(matrix["columns"])) == (["one", "two"], 3)
+    kinds = ("chain_sum", "spell_backward", "leg_counting")
+    named = [f"one, trained on {', '.join(kinds)}", f"two, trained on {', '.join(kinds[:2])}"]
+    assert (matrix["rows"], len(matrix["columns"])) == (named, 3)
     rows = by_name(found)
     for name, line in (("coordinator", 0), ("coordinator of two", 1)):
         assert matrix["accuracy"][line] == [rows[name]["by_kind"][kind] for kind in matrix["columns"]]
-    assert all(low <= mean <= high for key in range(2) for low, mean, high in zip(
-        matrix["low"][key], matrix["accuracy"][key], matrix["high"][key], strict=True
-    ))  # fmt: skip
+    assert matrix["low"] == matrix["high"] == [[None] * 3] * 2, "cells of so few questions have no interval"
     one, two = (config.load(folder / "config.yaml").tasks for folder in (finished[0], other))
     first, second = load_tasks(one), load_tasks(two)
     trained = {q.prompt for tasks in (first, second) for q in (*tasks.train, *tasks.validation)}
@@ -231,14 +247,95 @@ def test_csv_leaves_unknown_numbers_empty():
     assert line["calls_per_question"] == "1.0"
 
 
-def test_who_is_better_beyond_doubt_is_named():
-    def one(name: str, right: int) -> Row:
+def test_who_is_better_is_named_with_its_calls_and_no_ceiling_is():
+    def one(name: str, right: int, calls: int = 1, ceiling: bool = False, known: int = 60) -> Row:
         rewards = (np.arange(60) < right).astype(float)[:, None]
         ours = Scores("ours", (np.arange(60) < 30).astype(float)[:, None], rewards > 2, np.ones((60, 1), int))
-        return row(Scores(name, rewards, rewards > 2, np.ones((60, 1), int)), ["a"] * 60, ours, 200, 0)
+        undecided = rewards > 2
+        rewards[known:] = np.nan
+        theirs = Scores(name, rewards, undecided, np.full((60, 1), calls), ceiling=ceiling)
+        return row(theirs, ["a"] * 60, None if name == "coordinator" else ours, 200, 0)
 
-    assert better([one("a", 55), one("b", 30), one("c", 10), one("d", 50)]) == " Better than it: a; d."
-    assert better([one("b", 30)]) == ""
+    ours = one("coordinator", 30)
+    several = [ours, one("a", 55), one("b", 30), one("c", 10), one("d", 50, 4), one("oracle", 60, ceiling=True)]
+    assert better([*several, one("few", 60, known=10)]) == (
+        " Better than it, which takes 1.00: a (1.00 calls a question); d (4.00 calls a question), among 4 rivals; the "
+        "intervals are not corrected for so many."
+    )
+    assert better([ours, one("a", 55)]) == " Better than it, which takes 1.00: a (1.00 calls a question)."
+    assert better([ours, one("b", 30), one("oracle", 60, ceiling=True)]) == ""
+    assert better([one("coordinator", 0), one("all", 60)]).endswith("all (1.00 calls a question).")
+
+
+def compared(single: str | None, **failed: float) -> Comparison:
+    """Rows of ten one-call episodes, of which a share failed."""
+
+    def one(name: str, share: float) -> Scores:
+        rewards = np.where(np.arange(10) < 10 * share, np.nan, 1.0)[:, None]
+        return Scores(name, rewards, np.zeros((10, 1), bool), np.ones((10, 1), int))
+
+    scores = (one("coordinator", 0.0), *(one(name, share) for name, share in failed.items()))
+    return Comparison(scores, ("a",) * 10, tuple(n for n in failed if n in ("ada", "bo")), None, single, ("knn (why)",))
+
+
+def test_a_rival_that_failed_too_often_is_left_out_and_named():
+    found = without_failures(compared("ada", ada=0.1, bo=0.5, robin=0.3, random=0.2), 0.2, "again")
+    assert [s.name for s in found.scores] == ["coordinator", "ada", "random"]
+    assert found.singles == ("ada",)
+    assert found.left_out == (
+        "knn (why)",
+        "bo (50% of its calls or episodes failed, more than training.max_failed_share 20% allows)",
+        "robin (30% of its calls or episodes failed, more than training.max_failed_share 20% allows)",
+    )
+    assert without_failures(compared(None, ada=0.9, bo=0.1), 0.2, "again").best_single == "bo"
+
+
+@pytest.mark.parametrize("single", ["ada", None])
+def test_a_verdict_does_not_rest_on_a_rival_that_failed(single):
+    with pytest.raises(UserError, match=r"evaluate: ada: 30% .*mend the endpoints and give it again"):
+        without_failures(compared(single, ada=0.3, bo=0.3), 0.2, "give it again")
+
+
+def test_it_says_what_calls_and_tokens_were_equal_and_what_failed_before(finished):
+    trial = plan([finished[0]])
+    learned = Learned(np.array([[1.0, np.nan], [0.0, 1.0]]), ["a", "b"])
+    said = " ".join(terms(trial, compared("ada", ada=0.0), learned))
+    assert "takes 1.00 calls a question" in said
+    assert "Tokens are not matched" in said
+    assert "25.0 % of the single answers to training questions failed" in said
+
+
+def test_the_report_says_whose_calls_differ(finished):
+    assert cli.main(["report", str(finished[0])]) == 0
+    page = (finished[0] / "report.html").read_text()
+    budgets = [line["budget"] for line in finished[2]["rows"]]
+    assert 0 < budgets.count("fewer") == page.count("fewer calls than the coordinator")
+    assert "Intervals are not corrected for the number of rows" in page
+
+
+def test_money_before_the_first_call_is_no_bound(finished, elsewhere, tmp_path):
+    """A question of 300 bytes, replies of at most 1,000 tokens, prices 2 and 10: 0.0106 and a template's tokens."""
+    seat = Seat("http://models", "m", Sampling(max_tokens=1000), PriceSettings(input=2.0, output=10.0))
+    out = io.StringIO()
+    trial = plan([finished[0]])
+    trial = replace(trial, test=(replace(trial.test[0], prompt="x" * 300, grader="judge"),))
+
+    async def show():
+        responders = [Scripted(name, lambda call: "") for name in ("ada", "bo")]
+        with Journal.open(tmp_path / "j.sqlite") as journal:
+            async with Pool(responders, journal, Ledger(BudgetSettings()), [seat, seat]) as pool:
+                show_forecast(trial, pool, Console(file=out, width=250))
+
+    asyncio.run(show())
+    found = re.search(r"all +│ +([\d,]+) +│", out.getvalue())
+    money = re.search(
+        r"money: about (\S+) if every reply filled max_tokens and every attempt were billed", out.getvalue()
+    )
+    assert found
+    assert money
+    assert float(money[1]) / int(found[1].replace(",", "")) == pytest.approx(0.0106, rel=0.02)
+    assert "at most" not in out.getvalue().partition("money")[2]
+    assert "The judge's calls come on top." in out.getvalue()
 
 
 @pytest.fixture(scope="module")
@@ -280,7 +377,7 @@ def test_nor_what_an_override_hides_or_a_further_coordinator_learned_from(finish
     beside = plan([alone, finished[0]], run_file=str(folder / "other.yaml"))
     assert {q.prompt for q in beside.test}.isdisjoint(taught)
     assert beside.unknown == ("alone (it lies beside no run)",)
-    assert "not all of it, for alone (it lies beside no run)" in " ".join(terms(beside, "ada", None))
+    assert "not all of it, for alone (it lies beside no run)" in unknown(beside)
 
 
 def test_a_run_whose_questions_are_gone_is_said_to_be_unknown(finished, elsewhere, tmp_path):

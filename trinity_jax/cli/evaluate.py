@@ -9,7 +9,7 @@ from typing import Any
 def add(commands: Any) -> None:
     """Say what it takes."""
     look = commands.add_parser(
-        "evaluate", help="a coordinator against single models, routers and other rivals at the same budget"
+        "evaluate", help="a coordinator against single models, routers and other rivals, each at stated calls"
     )
     look.add_argument(
         "coordinators",

@@ -1,9 +1,9 @@
-"""What the coordinator has to beat: everything else that could be done with the same pool, questions and calls."""
+"""What the coordinator has to beat: what else could be done with the same pool and questions, at stated calls."""
 
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -151,7 +151,8 @@ async def compare(
         by_kind = {kind: search.best(kind) if kind in search.kinds else best for kind in dict.fromkeys(kinds)}
         told = Dispatch(lambda key: by_kind[kinds[key.question]])
         note = "; ".join(f"{kind}: {policy.describe(names)}" for kind, policy in by_kind.items())
-        fixed = [await bench.play(FIXED, best, best.describe(names)), await bench.play(PER_KIND, told, note)]
+        fixed = [await bench.play(FIXED, best, best.describe(names))]
+        fixed.append(replace(await bench.play(PER_KIND, told, note), ceiling=True))
 
     needs_response = terms.episode.verifier_needs_response
     random = await bench.play("random model and role", RandomPolicy(len(names), terms.seed, needs_response))
@@ -196,6 +197,6 @@ def per_question_best(single: Sequence[Scores]) -> Scores:
     calls = np.sum([s.calls for s in single], axis=0)
     took, spent = [s.spent for s in single if s.spent is not None], None
     if took:  # the models could be asked at once
-        tokens, cost = (np.sum([getattr(t, name) for t in took], axis=0) for name in ("tokens", "cost"))
-        spent = Spent(tokens, cost, np.max([t.seconds for t in took], axis=0))
-    return Scores("best per question (oracle, inflated by luck)", best, undecided, calls, spent=spent)
+        spent = Spent(*(np.sum(part, axis=0) for part in zip(*took, strict=True)))
+        spent = spent._replace(seconds=np.max([t.seconds for t in took], axis=0))
+    return Scores("best per question (oracle, inflated by luck)", best, undecided, calls, spent=spent, ceiling=True)

@@ -69,5 +69,9 @@ def _per_kind(bench: Bench, plural: Sequence[Scores], learned: Learned) -> Score
     note = ", ".join(f"{kind}: {bench.pool.names[best[kind]]}" for kind in best)
     choice = np.array([best[kind] for kind in kinds])
     return by_question(
-        f"best single model per kind, plurality of {bench.votes} (it is told the kind)", plural, choice, note
+        f"best single model per kind, plurality of {bench.votes} (it is told the kind)",
+        plural,
+        choice,
+        note,
+        ceiling=True,
     )

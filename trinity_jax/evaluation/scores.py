@@ -17,18 +17,20 @@ Waited = Callable[[Sequence[Reply]], float]
 
 
 class Spent(NamedTuple):
-    """What a method's calls took: tokens in and out, money, seconds of waiting for models."""
+    """What a method's calls took: tokens in and out, money, seconds of waiting for models; how many failed."""
 
     tokens: Float[np.ndarray, "Q R"]
     cost: Float[np.ndarray, "Q R"]
     seconds: Float[np.ndarray, "Q R"]
+    failed: Float[np.ndarray, "Q R"]
 
 
 @dataclass(frozen=True, eq=False)
 class Scores:
     """A method's row before statistics; Q questions, R repeats.
 
-    ``note`` says how the method was chosen or played; ``spent`` is None where it was not looked at.
+    ``note`` says how the method was chosen or played; ``spent`` is None where it was not looked at. A ``ceiling`` was
+    told or picked with what nobody knows of a new question, so it is no rival.
     """
 
     name: str
@@ -37,6 +39,16 @@ class Scores:
     calls: Int[np.ndarray, "Q R"]
     note: str = ""
     spent: Spent | None = None
+    ceiling: bool = False
+
+    @property
+    def failed_share(self) -> float:
+        """Of its episodes those without a reward, or of its calls those that failed where that is more.
+
+        The two differ for methods that go on without some of their calls.
+        """
+        calls = 0.0 if self.spent is None else self.spent.failed.sum() / max(self.calls.sum(), 1)
+        return float(max(np.isnan(self.rewards).mean(), calls))
 
     @property
     def per_question(self) -> Float[np.ndarray, " Q"]:
@@ -63,11 +75,12 @@ def at_once(replies: Sequence[Reply]) -> float:
 
 def spent(cells: Mapping[tuple[int, int], Sequence[Reply]], shape: tuple[int, int], waited: Waited) -> Spent:
     """Sum up the replies of every (question, repeat)."""
-    found = Spent(np.zeros(shape), np.zeros(shape), np.zeros(shape))
+    found = Spent(*(np.zeros(shape) for _ in Spent._fields))
     for cell, replies in cells.items():
         found.tokens[cell] = sum(reply.input_tokens + reply.output_tokens for reply in replies)
         found.cost[cell] = sum(reply.cost for reply in replies)
         found.seconds[cell] = waited(replies)
+        found.failed[cell] = sum(not reply.outcome.gradable for reply in replies)
     return found
 
 
@@ -91,7 +104,9 @@ def from_results(name: str, results: Sequence[EpisodeResult], note: str = "", wa
     return Scores(name, rewards, undecided, calls, note, took)
 
 
-def by_question(name: str, scores: Sequence[Scores], choice: Int[np.ndarray, " Q"], note: str = "") -> Scores:
+def by_question(
+    name: str, scores: Sequence[Scores], choice: Int[np.ndarray, " Q"], note: str = "", ceiling: bool = False
+) -> Scores:
     """One of several methods for each question: of question q the row ``scores[choice[q]]``."""
 
     def chosen(arrays: Sequence[np.ndarray]) -> np.ndarray:
@@ -100,4 +115,4 @@ def by_question(name: str, scores: Sequence[Scores], choice: Int[np.ndarray, " Q
     took = [s.spent for s in scores if s.spent is not None]
     known = Spent(*map(chosen, zip(*took, strict=True))) if len(took) == len(scores) else None
     rewards, undecided, calls = (chosen([getattr(s, key) for s in scores]) for key in ("rewards", "undecided", "calls"))
-    return Scores(name, rewards, undecided, calls, note, known)
+    return Scores(name, rewards, undecided, calls, note, known, ceiling)

@@ -1,7 +1,7 @@
 """The final table: every method on the same held-out questions, and the sentence that says what it shows."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -9,11 +9,14 @@ import numpy as np
 from rich.markup import escape
 from rich.table import Table
 
-from trinity_jax.evaluation.intervals import Estimate, known_mean, mean_interval, paired_difference
+from trinity_jax.evaluation.intervals import (
+    FEWEST_QUESTIONS,
+    Estimate,
+    known_mean,
+    mean_interval,
+    paired_difference,
+)
 from trinity_jax.evaluation.scores import Scores
-
-FEWEST_QUESTIONS = 20
-"""Below this many questions a bootstrap interval is too optimistic to rest a claim on."""
 
 
 @dataclass(frozen=True)
@@ -23,8 +26,14 @@ class Row:
     Attributes:
         difference: coordinator minus this method: above 0 the coordinator is better; None in its own row.
         over_single: this method minus the best single model: above 0 this method is better; None in that one's row.
-        tokens_per_question: in and out; NaN where it was not looked at, as cost and seconds.
+        tokens_per_question: in and out; NaN where it was not looked at, as cost, seconds and failed.
         seconds_per_question: of waiting for models; calls that need not wait for one another count once.
+        failed_per_question: calls that failed.
+        budget: whether it takes ``fewer`` calls a question than the coordinator, ``equal`` or ``more``, both rounded
+            up; None in the coordinator's own row.
+        ceiling: it was told or picked with what nobody knows of a new question.
+        difference_questions: how many questions ``difference`` stands on: both completed them.
+        over_single_questions: the same of ``over_single``.
     """
 
     name: str
@@ -40,6 +49,11 @@ class Row:
     tokens_per_question: float = math.nan
     cost_per_question: float = math.nan
     seconds_per_question: float = math.nan
+    failed_per_question: float = math.nan
+    budget: str | None = None
+    ceiling: bool = False
+    difference_questions: int | None = None
+    over_single_questions: int | None = None
 
 
 def row(
@@ -74,29 +88,74 @@ def row(
         by_kind={kind: known_mean(values[labels == kind]) for kind in dict.fromkeys(kinds)},
         note=scores.note,
         over_single=single and paired_difference(values, single.per_question, resamples, seed),
+        budget=coordinator and _budget(scores, coordinator),
+        ceiling=scores.ceiling,
+        difference_questions=coordinator and _joint(coordinator, scores),
+        over_single_questions=single and _joint(scores, single),
         **took,
     )
 
 
-CAPTION = "95 % bootstrap intervals over questions. Difference: coordinator minus this row, in points."
+def _budget(scores: Scores, coordinator: Scores) -> str:
+    calls, allowed = (max(1, math.ceil(one.calls.mean())) for one in (scores, coordinator))
+    return "fewer" if calls < allowed else "more" if calls > allowed else "equal"
 
 
-def render(rows: Sequence[Row]) -> Table:
-    """The table for the terminal; shares in percent, differences in percentage points."""
+def _joint(one: Scores, other: Scores) -> int:
+    """Questions that both completed at least once."""
+    return int((~np.isnan(one.per_question) & ~np.isnan(other.per_question)).sum())
+
+
+CAPTION = (
+    "95 % bootstrap intervals over questions, each by itself: not corrected for the number of rows, and none on fewer "
+    f"than {FEWEST_QUESTIONS} questions. Differences are in points, on the questions that both completed. Budget: "
+    "fewer, equal or more calls than the coordinator's, rounded up. Incomplete: a call failed, and the episode counts "
+    "nowhere; a plurality and a mixture go on without such a call, and so does the oracle. Calls, tokens, cost and "
+    "seconds are per question."
+)
+
+
+def _amount(value: float, form: str) -> str:
+    return "-" if math.isnan(value) else format(value, form)
+
+
+# Heading and how a row fills it.
+COLUMNS: dict[str, Callable[[Row], str]] = {
+    "method": lambda row: row.name,
+    "right %": lambda row: percent(row.accuracy),
+    "undecided %": lambda row: f"{100 * row.undecided_share:.1f}",
+    "coordinator minus it": lambda row: _on(row.difference, row.difference_questions),
+    "it minus best single": lambda row: _on(row.over_single, row.over_single_questions),
+    "calls": lambda row: f"{row.calls_per_question:.2f}",
+    "budget": lambda row: row.budget or "",
+    "calls in all": lambda row: f"{row.calls:,}",
+    "tokens": lambda row: _amount(row.tokens_per_question, ",.0f"),
+    "cost": lambda row: _amount(row.cost_per_question, ".3g"),
+    "seconds": lambda row: _amount(row.seconds_per_question, ".3g"),
+    "incomplete %": lambda row: f"{100 * row.incomplete_share:.1f}",
+}
+OF_A_RUN = (
+    "method",
+    "right %",
+    "undecided %",
+    "calls",
+    "budget",
+    "calls in all",
+    "incomplete %",
+    "coordinator minus it",
+)
+"""What is shown at the end of a run."""
+OF_AN_EVALUATION = tuple(heading for heading in COLUMNS if heading != "calls in all")
+"""What ``evaluate`` shows."""
+
+
+def render(rows: Sequence[Row], columns: Sequence[str] = OF_A_RUN) -> Table:
+    """The table for the terminal; shares in percent, differences in percentage points; ``columns`` of ``COLUMNS``."""
     table = Table(title="Held-out questions", caption=CAPTION)
-    table.add_column("method", overflow="fold")
-    for heading in ("right %", "undecided %", "calls/question", "calls", "incomplete %", "difference"):
-        table.add_column(heading, justify="right")
+    for heading in columns:
+        table.add_column(heading, justify="left" if heading == "method" else "right", overflow="fold")
     for line in rows:
-        table.add_row(
-            escape(line.name),
-            percent(line.accuracy),
-            f"{100 * line.undecided_share:.1f}",
-            f"{line.calls_per_question:.2f}",
-            f"{line.calls:,}",
-            f"{100 * line.incomplete_share:.1f}",
-            points(line.difference) if line.difference else "",
-        )
+        table.add_row(*(escape(COLUMNS[heading](line)) for heading in columns))
     return table
 
 
@@ -121,10 +180,10 @@ def verdict(
         return "No held-out episode of the coordinator could be completed, so nothing can be said."
     if not rivals:
         return f"{opening}; it was compared with nothing."
-    parts = "; ".join(f"{outcome} {line.name} ({points(line.difference)} points)" for line, outcome in rivals)
+    parts = "; ".join(f"{outcome} {line.name} ({_in_words(line, questions)})" for line, outcome in rivals)
     outcomes = {outcome for _, outcome in rivals}
     if questions < FEWEST_QUESTIONS:
-        closing = f"With fewer than {FEWEST_QUESTIONS} questions these intervals are too narrow to rely on."
+        closing = f"On fewer than {FEWEST_QUESTIONS} questions there is no interval to rely on."
     elif outcomes == {BEATS}:
         closing = "Every interval lies above 0." if len(rivals) > 1 else "The interval lies above 0."
     elif fixed is not None and single is not None:
@@ -139,7 +198,8 @@ def verdict(
         )
     if coordinator.incomplete_share > 0:
         closing += f" {100 * coordinator.incomplete_share:.1f} % of its episodes could not be completed."
-    return f"{opening}: it {parts}, 95 % intervals. {closing}"
+    intervals = ", 95 % intervals" if outcomes - {UNKNOWN, TOO_FEW} else ""
+    return f"{opening}: it {parts}{intervals}. {closing}"
 
 
 def summary(
@@ -197,21 +257,35 @@ def as_json(line: Row) -> dict[str, Any]:
 
 
 BEATS = "beats"
+UNKNOWN = "could not be compared with"
+TOO_FEW = "shares too few questions with"
 
 
 def _comparison(line: Row) -> str:
     difference = line.difference
     if difference is None or math.isnan(difference.mean):
-        return "could not be compared with"
+        return UNKNOWN
+    if math.isnan(difference.low):
+        return TOO_FEW
     if difference.low > 0:
         return BEATS
     return "is worse than" if difference.high < 0 else "is not told apart from"
 
 
+def _in_words(line: Row, questions: int) -> str:
+    stands_on = line.difference_questions
+    part = f" on {stands_on} questions" if stands_on is not None and stands_on < questions else ""
+    return f"{points(line.difference)} points{part}"
+
+
+def _on(difference: Estimate | None, questions: int | None) -> str:
+    return "" if difference is None else f"{points(difference)} on {questions}"
+
+
 def percent(estimate: Estimate) -> str:
     """A share with its interval, in percent."""
-    if math.isnan(estimate.mean):
-        return "-"
+    if math.isnan(estimate.low):
+        return _amount(100 * estimate.mean, ".1f")
     return f"{100 * estimate.mean:.1f} [{100 * estimate.low:.1f}, {100 * estimate.high:.1f}]"
 
 
@@ -219,6 +293,8 @@ def points(estimate: Estimate | None) -> str:
     """A difference with its interval, in percentage points."""
     if estimate is None or math.isnan(estimate.mean):
         return "unknown"
+    if math.isnan(estimate.low):
+        return f"{100 * estimate.mean:+.1f}"
     return f"{100 * estimate.mean:+.1f} [{100 * estimate.low:+.1f}, {100 * estimate.high:+.1f}]"
 
 

@@ -39,7 +39,7 @@ class Evaluation(NamedTuple):
 def evaluation(run: RunRecord) -> Evaluation:
     """The latest comparison on held-out questions that the folder holds."""
     found = run.evaluation or run.summary or {}
-    rows = [_row(row) for row in as_dicts(found.get("rows"))]
+    rows = [_row(row, number(found.get("questions"))) for row in as_dicts(found.get("rows"))]
     kinds = list(dict.fromkeys(kind for row in rows for kind in row["by_kind"]))
     known = {kind: [v for row in rows if (v := number(row["by_kind"].get(kind))) is not None] for kind in kinds}
     return Evaluation(
@@ -60,8 +60,14 @@ def evaluation(run: RunRecord) -> Evaluation:
 def _caption(found: Mapping[str, Any], own: bool) -> str:
     text = (
         "95 % bootstrap intervals that resample questions. Difference: coordinator minus this row on the same "
-        "questions, in percentage points; above 0 the coordinator is better."
+        "questions, in percentage points; above 0 the coordinator is better. Intervals are not corrected for the "
+        "number of rows."
     )
+    if any((number(as_dict(row).get("incomplete_share")) or 0) > 0 for row in as_list(found.get("rows"))):
+        text += (
+            " Incomplete: a call failed, and the episode counts nowhere; a plurality and a mixture go on without such "
+            "a call, and so does the oracle."
+        )
     if own:
         questions, repeats = (number(found.get(key)) for key in ("questions", "repeats"))
         played = f" {questions:,.0f} questions" if questions else ""
@@ -82,16 +88,28 @@ def _caption(found: Mapping[str, Any], own: bool) -> str:
     )
 
 
-def _row(row: dict[str, Any]) -> dict[str, Any]:
+def _row(row: dict[str, Any], questions: float | None) -> dict[str, Any]:
     return {
         "name": str(row.get("name", "?")),
-        "note": str(row.get("note") or ""),
+        "note": _note(row, questions),
         "accuracy": UNKNOWN | as_dict(row.get("accuracy")),
         "difference": UNKNOWN | as_dict(row.get("difference")),
         "over_single": UNKNOWN | as_dict(row.get("over_single")),
         "by_kind": as_dict(row.get("by_kind")),
         **{key: row.get(key) for key, _, _ in COLUMNS},
     }
+
+
+def _note(row: Mapping[str, Any], questions: float | None) -> str:
+    """How it was played, and what an equal number would hide: calls, and questions that one of the two lacks."""
+    budgets = {name: f"{name} calls than the coordinator" for name in ("fewer", "more")}
+    shared = number(row.get("difference_questions"))
+    parts = [
+        str(row.get("note") or ""),
+        budgets.get(str(row.get("budget")), ""),
+        f"difference on {shared:.0f} questions" if shared is not None and shared != questions else "",
+    ]
+    return "; ".join(part for part in parts if part)
 
 
 def _chart(rows: list[dict[str, Any]]) -> Chart | None:

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from trinity_jax.episode.episode import start
 from trinity_jax.episode.transcript import view
 from trinity_jax.errors import UserError
 from trinity_jax.evaluation import forecast, table, written
-from trinity_jax.evaluation.baselines import Comparison, compare
+from trinity_jax.evaluation.baselines import FIXED, Comparison, compare
 from trinity_jax.evaluation.bench import worker_samples
 from trinity_jax.evaluation.intervals import mean_interval
 from trinity_jax.evaluation.rivals import ROUTERS
@@ -29,6 +30,7 @@ from trinity_jax.evaluation.scores import Scores, episode_keys, from_results
 from trinity_jax.pool.journal import Journal
 from trinity_jax.pool.pool import Pool
 from trinity_jax.pool.records import CALL_COLUMNS, Records
+from trinity_jax.pool.reply import Message
 from trinity_jax.rollout.batcher import Batcher
 from trinity_jax.rollout.engine import EpisodeResult, rollout
 from trinity_jax.tasks.jsonl import Tasks
@@ -87,6 +89,7 @@ async def _evaluate(trial: Trial, out: Path, console: Console, yes: bool) -> dic
             )
             if pool.counters.refused:
                 raise UserError(f"evaluate: the budget is spent: raise the cap and {again}")
+            compared = without_failures(compared, settings.training.max_failed_share, again)
             made, asked = pool.counters.made, pool.counters.asked
     others = [
         from_results(f"coordinator of {one.name}", results)
@@ -94,7 +97,7 @@ async def _evaluate(trial: Trial, out: Path, console: Console, yes: bool) -> dic
     ]
     compared = replace(compared, scores=(compared.scores[0], *others, *compared.scores[1:]))
     transfer = transferred(trial, [compared.scores[0], *others], compared.kinds)
-    found = _write(trial, out, console, compared, transfer, terms(trial, compared.best_single, learned))
+    found = _write(trial, out, console, compared, transfer, terms(trial, compared, learned))
     console.print(f"{made:,} calls made, of {asked:,} that the table stands on; written to {escape(str(out))}")
     return found
 
@@ -129,7 +132,7 @@ def _write(
     rows = compared.rows(evaluation.bootstrap, trial.settings.seed)
     found = compared.summary(rows)
     found |= {
-        "verdict": found["verdict"] + (better(rows) if len(trial.test) >= table.FEWEST_QUESTIONS else ""),
+        "verdict": found["verdict"] + better(rows),
         "repeats": evaluation.repeats,
         "coordinators": [one.name for one in trial.coordinators],
         "terms": sentences,
@@ -143,7 +146,7 @@ def _write(
         write_whole(out / "evaluation.md", written.markdown(title, found, rows, transfer))
     except OSError as error:
         raise UserError(f"{out}: cannot be written ({error.strerror}); its journal keeps all replies") from error
-    console.print(written.terminal(rows))
+    console.print(table.render(rows, table.OF_AN_EVALUATION))
     console.print(escape(found["verdict"]), highlight=False)
     for reason in compared.left_out:
         console.print(f"left out: {escape(reason)}", highlight=False)
@@ -214,22 +217,60 @@ def transferred(trial: Trial, scores: Sequence[Scores], kinds: Sequence[str]) ->
         tuple(mean_interval(one.per_question[labels == kind], resamples, trial.settings.seed) for kind in columns)
         for one in scores
     )
-    return written.Transfer(tuple(one.name for one in trial.coordinators), columns, cells)
+    names = [
+        f"{one.name}, {'trained on ' + ', '.join(kinds) if kinds else 'training not known'}"
+        for one, kinds in zip(trial.coordinators, trial.taught, strict=True)
+    ]
+    return written.Transfer(tuple(names), columns, cells)
+
+
+def without_failures(compared: Comparison, limit: float, again: str) -> Comparison:
+    """Without the rows of which more failed than may, which are named in ``left_out``.
+
+    Raises:
+        UserError: the verdict rests on such a row.
+    """
+    rivals = compared.scores[1:]
+    said = f"failed, more than training.max_failed_share {limit:.0%} allows"
+    bad = {s.name: f"{s.failed_share:.0%} of its calls or episodes {said}" for s in rivals if s.failed_share > limit}
+    singles = tuple(name for name in compared.singles if name not in bad)
+    # Which model is the best is not known where all failed: any of them stands for them.
+    single = compared.single or (None if singles else compared.singles[0])
+    for name in (single, FIXED):
+        if name in bad:
+            raise UserError(f"evaluate: {name}: {bad[name]}; mend the endpoints and {again}")
+    return replace(
+        compared,
+        scores=tuple(s for s in compared.scores if s.name not in bad),
+        singles=singles,
+        left_out=(*compared.left_out, *(f"{name} ({why})" for name, why in bad.items())),
+    )
 
 
 def better(rows: Sequence[table.Row]) -> str:
-    """A sentence on who does better than the coordinator beyond doubt, if anybody does."""
-    names = [row.name for row in rows if row.difference and row.difference.high < 0]
-    return f" Better than it: {'; '.join(names)}." if names else ""
+    """A sentence on which rivals do better than the coordinator, as far as single intervals tell, if any does."""
+    rivals = [row for row in rows if row.difference and not math.isnan(row.difference.low) and not row.ceiling]
+    named = [
+        f"{row.name} ({row.calls_per_question:.2f} calls a question)"
+        for row in rivals
+        if row.difference and row.difference.high < 0
+    ]
+    if not named:
+        return ""
+    ours = rows[0].calls_per_question
+    among = f"among {len(rivals)} rivals; the intervals are not corrected for so many" if len(rivals) > 1 else ""
+    return f" Better than it, which takes {ours:.2f}: {'; '.join(named)}{f', {among}' if among else ''}."
 
 
-def terms(trial: Trial, single: str, learned: Learned | None) -> list[str]:
+def terms(trial: Trial, compared: Comparison, learned: Learned | None) -> list[str]:
     """On what terms the rows were compared, in sentences."""
-    repeats = trial.settings.evaluation.repeats
+    repeats, single, search = trial.settings.evaluation.repeats, compared.best_single, compared.search
+    mean = float(compared.scores[0].calls.mean())
     found = [
         f"{len(trial.test)} questions; every method plays each {'once' if repeats == 1 else f'{repeats} times'}.",
-        "A single model has as many calls as the coordinator takes on average, rounded up; the others take what their "
-        "row says.",
+        f"The coordinator takes {mean:.2f} calls a question. A single model by plurality or criticising itself has as "
+        "many, rounded up; the others take the calls that their row states. Tokens are not matched: as many calls may "
+        "read and write more, or less.",
     ]
     if learned:
         found.append(
@@ -241,6 +282,13 @@ def terms(trial: Trial, single: str, learned: Learned | None) -> list[str]:
             f"There were no training questions to choose on: the best single model ({single}) was picked on the "
             "questions of this table, which favours it."
         )
+    for what, rewards in (
+        ("single answers to training questions", [learned.rewards] if learned else []),
+        ("episodes that the fixed policy was searched by", [s.rewards for s in search.scores] if search else []),
+    ):
+        failed = float(np.mean(np.isnan(rewards))) if rewards else 0.0
+        if failed:
+            found.append(f"{100 * failed:.1f} % of the {what} failed and did not count in the choice.")
     if trial.seen:
         found.append(f"{trial.seen} questions were left out because a coordinator was trained or validated on them.")
     if trial.unknown:
@@ -279,10 +327,16 @@ def show_forecast(trial: Trial, pool: Pool, console: Console) -> None:
     console.print(f"{before.calls:,} calls are in the journal already; equal calls are not made again")
     if before.cost:
         each = before.cost / before.calls
-        console.print(f"money, at {each:.3g} a call so far: about {about * each:.4g}, at most {most * each:.4g}")
-    elif any(seat.price.input or seat.price.output for seat in pool.seats):
-        longest = max((len(question.prompt) for question in trial.test), default=0)
-        each = (
-            float(np.mean([s.price.output * s.sampling.max_tokens + s.price.input * longest for s in pool.seats])) / 1e6
+        console.print(
+            f"money, at {each:.3g} a call so far: about {about * each:.4g}, {most * each:.4g} if all calls of the last "
+            "column were made; calls of other lengths cost otherwise, and only budget.cost is a bound"
         )
-        console.print(f"money: at most about {about * each:.4g} if every reply filled max_tokens, as a rule far less")
+    elif any(seat.price.input or seat.price.output for seat in pool.seats):
+        longest = Message("user", max((question.prompt for question in trial.test), key=len))
+        each = float(np.mean([seat.worst_cost((longest,)) for seat in pool.seats]))
+        console.print(
+            f"money: about {about * each:.4g} if every reply filled max_tokens and every attempt were billed, mostly "
+            "far less; what is read beyond the longest question comes on top, and only budget.cost is a bound"
+        )
+    if any(question.grader == "judge" for question in (*trial.train, *trial.test)):
+        console.print("The judge's calls come on top.")
