@@ -37,7 +37,6 @@ ELSEWHERE = {
         "tests/experiments/test_sample_efficiency.py"
     ),
     "python experiments/run.py --config experiments/configs/pool_change.yaml": "tests/experiments/test_pool_change.py",
-    "python experiments/run.py --config ...": "tests/test_run.py",
     "python scripts/serve_local.py -- python experiments/run.py": "tests/scripts/test_serve_local.py",
     "python -m trinity_jax import-released": "tests/coordinator/test_released.py",
     "python scripts/replay_decisions.py": "tests/scripts/test_replay_decisions.py",

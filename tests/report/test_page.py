@@ -278,6 +278,15 @@ def test_odd_values_do_not_stop_the_page(make_run, junk):
     Page(write_report(run))
 
 
+@pytest.mark.parametrize("huge", [1e308, 10**400, -1e300])
+def test_numbers_that_no_run_writes_do_not_stop_the_page(make_run, huge):
+    row = {"name": "m", "accuracy": {"mean": 0.5, "low": 0.4, "high": huge}, "difference": None, "by_kind": {}}
+    run = make_run(2, summary={"rows": [row]}, transcripts=[{"turns": [{"probability": huge}]}])
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps({"generation": huge, "fitness_mean": huge, "sigma": huge}) + "\n")
+    Page(write_report(run))
+
+
 def test_long_replies_keep_the_page_small(make_run):
     long = {
         "question": "<" * 10_000,

@@ -2,12 +2,15 @@
 
 import asyncio
 import contextlib
+import threading
+import time
 
 import pytest
 
 import trinity_jax
 from tests.serving.served import chooser, met, pool_file
 from trinity_jax.errors import UserError
+from trinity_jax.pool.journal import Journal
 from trinity_jax.pool.simulated_server import Latency, SimulatedServer
 from trinity_jax.serving.chooser import Chooser
 from trinity_jax.serving.refused import Refused
@@ -79,3 +82,78 @@ def test_what_is_wrong_is_told_on_entering(quick, tmp_path):
     (tmp_path / "pool.yaml").write_text("pool: {kind: simulated, simulated: [{name: ada, worker: {default: 1}}]}")
     with pytest.raises(UserError, match="expected endpoints"), trinity_jax.open(quick, tmp_path / "pool.yaml"):
         pass
+
+
+def test_a_misspelt_option_is_told(quick):
+    async def go():
+        async with pool() as (file, server), trinity_jax.open(quick, file) as trinity:
+            with pytest.raises(TypeError, match=r"max_call; known are .*max_calls"):
+                await trinity.ask_async("q", max_call=3)
+            with pytest.raises(TypeError, match="trinity"):
+                await trinity.ask_async("q", max_calls=1, trinity={})
+            return len(server.requests)
+
+    assert asyncio.run(go()) == 0
+
+
+def test_an_interrupted_question_stops_its_calls(quick, monkeypatch):
+    async def go():
+        async with pool(latency=Latency("constant", 0.5)) as (file, server):
+            made = await asyncio.to_thread(interrupted, file, server)
+            await asyncio.sleep(1.2)
+            return made, len(server.requests)
+
+    def interrupted(file, server):
+        with trinity_jax.open(quick, file) as trinity:
+            submit = trinity._submit
+
+            class Interrupted:
+                def __init__(self, future):
+                    self.future = future
+
+                def result(self):
+                    while not server.requests:
+                        time.sleep(0.01)
+                    raise KeyboardInterrupt
+
+                def cancel(self):
+                    self.future.cancel()
+
+            monkeypatch.setattr(trinity, "_submit", lambda work: Interrupted(submit(work)))
+            with pytest.raises(KeyboardInterrupt):
+                trinity.ask("q")
+            monkeypatch.undo()
+            time.sleep(1.2)  # still open: a request that went on would make its next call
+            return len(server.requests)
+
+    assert asyncio.run(go()) == (1, 1)
+
+
+def test_cancelled_while_it_loads_everything_is_closed(coordinator, monkeypatch, tmp_path):
+    def slow(folder, settings):
+        time.sleep(0.5)
+        return chooser(folder)
+
+    monkeypatch.setattr(Chooser, "load", slow)
+
+    async def go():
+        async with pool() as (file, _):
+            opened = trinity_jax.open(coordinator, file, journal=tmp_path / "j.sqlite")
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.1):
+                    await opened.__aenter__()
+            while "trinity" in {thread.name for thread in threading.enumerate()}:  # noqa: ASYNC110 (a thread has no event)
+                await asyncio.sleep(0.05)
+            with Journal.open(tmp_path / "j.sqlite"):
+                return
+
+    asyncio.run(go())
+
+
+def test_opened_once(quick):
+    async def go():
+        async with pool() as (file, _), trinity_jax.open(quick, file) as trinity:
+            with pytest.raises(RuntimeError, match="opened already"):
+                await trinity.__aenter__()
+
+    asyncio.run(go())

@@ -142,6 +142,13 @@ def test_a_first_check_makes_the_profile(shop, capsys):
     np.testing.assert_array_equal(profiled.vector, old.vector)
     assert profiled.description.profile is not None
     assert profiled.description.lineage[0].calls == 2 * 12 * 2
+    # The first check after it asks anew: compared with its own answers no model would ever move.
+    before = paid(shop / "profiled-calls")[0]
+    moved = pool(shop, "ada", "bo", bo={"default": 0.0})
+    command(shop, "check", "--pool", moved, *words[2:], out)
+    assert paid(shop / "profiled-calls")[0] == 2 * before
+    assert command(shop, "check", *words, "--out", shop / "more", out) == 2
+    assert "has a profile already" in capsys.readouterr().err
 
 
 def test_dropping_takes_the_row_and_no_call(shop, added):
@@ -163,6 +170,7 @@ def test_bad_input_is_told_in_one_message(shop, added, capsys):
     cases = [
         (("drop", *out, added, "zoe"), "does not know zoe"),
         (("drop", *out, added), "nobody to drop"),
+        (("drop", "--out", tasks / "below", added, "ada"), "no folder can be made there"),
         (("drop", *out, "--pool", good, shop / "coordinator"), "does not know cy"),
         (("drop", added, "ada"), "--out: name the folder"),
         (("drop", "--out", added, added, "ada"), "is there already"),

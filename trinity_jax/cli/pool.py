@@ -44,6 +44,12 @@ def _run(options: argparse.Namespace) -> int:
         raise UserError(f"pool {options.action}: --out: name the folder of the new coordinator")
     if options.out is not None and options.out.exists():
         raise UserError(f"{options.out}: is there already; name another --out")
+    if options.out is not None:
+        # Before anything is paid for what could not be written.
+        try:
+            options.out.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"{options.out}: no folder can be made there ({error.strerror})") from error
     coordinator = load_coordinator(options.coordinator)
     return {"add": _add, "drop": _drop, "check": _check}[options.action](options, coordinator)
 
@@ -94,6 +100,10 @@ def _check(options: argparse.Namespace, coordinator: Any) -> int:
     pool, names = training.read_pool(options.pool), coordinator.description.pool
     pool_change.known(coordinator, pool.pool.names, str(options.pool))
     pool = training.in_order(pool, names, str(options.pool))
+    if coordinator.description.profile is not None and options.out is not None:
+        from trinity_jax.errors import UserError
+
+        raise UserError("pool check: --out: the coordinator has a profile already; checking it makes no new one")
     if coordinator.description.profile is None and options.out is None:
         from trinity_jax.errors import UserError
 
@@ -123,7 +133,6 @@ def _calls(options: argparse.Namespace) -> Path:
 def _write(folder: Path, coordinator: Any) -> int:
     from trinity_jax.coordinator.export import describe, write_coordinator
 
-    folder.parent.mkdir(parents=True, exist_ok=True)
     write_coordinator(folder, coordinator)
     print(describe(coordinator))
     return 0

@@ -1,7 +1,6 @@
 """Reading a run folder that may be unfinished: whole lines count, a half-written last line is skipped and said."""
 
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,8 @@ from typing import Any
 import yaml
 
 from trinity_jax.errors import UserError
+
+_LARGEST = 1e15
 
 
 @dataclass(frozen=True)
@@ -68,10 +69,9 @@ def read(run: Path, transcripts: bool = True) -> RunRecord:
 
 
 def number(value: Any) -> float | None:
-    """``value`` as a finite number, or ``None``."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return None
-    return float(value)
+    """``value`` as a number, or ``None`` for anything else; no run writes one that is not below 1e15."""
+    plain = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if plain and abs(value) < _LARGEST else None
 
 
 def clean(value: Any) -> Any:

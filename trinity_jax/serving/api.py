@@ -46,7 +46,12 @@ class Trinity:
         Raises:
             Refused: there is no answer (`serving.refused`).
         """
-        return self._submit(self._answer(question, options)).result()
+        answer = self._submit(self._answer(question, options))
+        try:
+            return answer.result()
+        except BaseException:
+            answer.cancel()  # Ctrl-C: nobody will read it, so nobody shall go on paying for it
+            raise
 
     async def ask_async(self, question: str | Sequence[Mapping[str, Any]], **options: Any) -> Answer:
         """`ask` for those who have other things to do meanwhile; cancelled, it stops the calls."""
@@ -63,6 +68,8 @@ class Trinity:
         self._loop.close()
 
     def __enter__(self) -> "Trinity":
+        if self._loop.is_closed() or self._thread.is_alive():
+            raise RuntimeError("this coordinator has been opened already: call trinity_jax.open again")
         self._thread.start()
         try:
             opened = Service.open(self._coordinator, self._pool, self._journal)
@@ -76,7 +83,13 @@ class Trinity:
         self.close()
 
     async def __aenter__(self) -> "Trinity":
-        return await asyncio.to_thread(self.__enter__)
+        entering = asyncio.ensure_future(asyncio.to_thread(self.__enter__))
+        try:
+            return await asyncio.shield(entering)
+        except asyncio.CancelledError:
+            # The thread goes on loading; whatever it opens is closed once it is there.
+            entering.add_done_callback(lambda done: done.exception() or threading.Thread(target=self.close).start())
+            raise
 
     async def __aexit__(self, *_: object) -> None:
         await asyncio.to_thread(self.close)
@@ -85,6 +98,9 @@ class Trinity:
         service = self._service
         assert service is not None  # entered
         messages = [{"role": "user", "content": question}] if isinstance(question, str) else list(question)
+        known = {*chat.Wishes.model_fields, *chat.FIELDS}
+        if unknown := sorted(set(options) - known):
+            raise TypeError(f"ask: unknown options {', '.join(unknown)}; known are {', '.join(sorted(known))}")
         wishes = {name: options.pop(name) for name in list(options) if name in chat.Wishes.model_fields}
         name = service.engine.settings.name
         asked, _ = chat.read({"model": name, "messages": messages, "trinity": wishes, **options}, name)

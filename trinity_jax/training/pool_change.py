@@ -231,7 +231,8 @@ def check(job: Job, console: Console, yes: bool) -> tuple[Coordinator | None, li
             before = journal.totals()
             ask(job, pool, questions, len(names), console, yes, alone=True)
             # A scope of its own: the same questions have to be asked anew, not looked up.
-            found = runner.run(_probed(job, pool, questions, names, f"check {number}"))
+            scope = "profile" if known is None else f"check {number}"
+            found = runner.run(_probed(job, pool, questions, names, scope))
             after = journal.totals()
         finally:
             runner.run(pool.close())
