@@ -165,6 +165,18 @@ def test_a_key_is_asked_for_and_opens_runs(make_run, server, open_page):
     until(tab, "location.protocol === 'blob:' && document.querySelector('output')?.textContent === '40 of 40 shown'")
 
 
+def test_a_report_that_cannot_be_had_is_said(make_run, server, open_page):
+    Server.traces, Server.folders = [trace(1)], [make_run(3)]
+    tab = open_page(server)
+    until(tab, "document.querySelectorAll('#run-rows a').length === 1")
+    tab.run("sessionStorage.setItem('key', 'x'); paused = true; window.closed_ = 0")
+    tab.run("window.open = () => ({ close: () => window.closed_++ })")
+    tab.run("fetch = () => Promise.reject(new TypeError('gone'))")
+    tab.run("document.querySelector('#run-rows a').click()")
+    until(tab, "document.getElementById('status').textContent.startsWith('The server cannot be reached')")
+    assert tab.run("window.closed_") == 1
+
+
 def test_a_server_that_is_gone_is_said(server, open_page):
     tab = open_page(server)
     until(tab, "document.getElementById('status').textContent === 'The server is answering.'")

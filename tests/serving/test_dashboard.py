@@ -6,7 +6,7 @@ import json
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
-from trinity_jax.report import dashboard_page
+from trinity_jax.report import dashboard_page, runs
 from trinity_jax.serving import dashboard
 from trinity_jax.serving.refused import Refused
 
@@ -42,6 +42,24 @@ def test_the_page_the_runs_and_one_run(tmp_path):
     assert (glance["name"], glance["generations"], glance["of"]) == ("my run", 1, 4)
     assert run[0] == 200
     assert "This run has completed 1 generation and" in run[1]
+
+
+def test_a_run_is_read_again_only_where_it_has_changed(tmp_path, monkeypatch):
+    """Every open page asks every ten seconds, and a run's metrics may be long."""
+    made, read = [], runs.read
+    monkeypatch.setattr(runs, "read", lambda path, transcripts: made.append(path) or read(path, transcripts))
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.yaml").write_text("seed: 1\n")
+    first = answers(tmp_path, *["/dashboard/runs.json"] * 3)
+    assert len(made) == 2
+    (tmp_path / "two" / "metrics.jsonl").write_text('{"generation": 0}\n')
+    (then,) = answers(tmp_path, "/dashboard/runs.json")
+    assert made[2:] == [tmp_path / "two"]
+    generations = [
+        {run["name"]: run["generations"] for run in json.loads(data[1])["runs"]} for data in (first[2], then)
+    ]
+    assert generations == [{"one": 0, "two": 0}, {"one": 0, "two": 1}]
 
 
 def test_what_is_not_there_or_not_readable_is_told(tmp_path):

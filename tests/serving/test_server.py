@@ -19,9 +19,11 @@ from trinity_jax.serving.chooser import Chooser
 from trinity_jax.serving.keys import Keys, new_key
 from trinity_jax.serving.server import Server, check_bind, run
 from trinity_jax.serving.service import Service
+from trinity_jax.serving.session import Session
 
 BODY = {"model": "trinity", "messages": [{"role": "user", "content": "Say 42"}]}
 CHAT = "/v1/chat/completions"
+JSON_BODY = {"Content-Type": "application/json"}
 
 
 @asynccontextmanager
@@ -42,8 +44,16 @@ def play(coordinator, body, *script, **options):
     return asyncio.run(go())
 
 
+def nested(depth):
+    made = {}
+    for _ in range(depth):
+        made = {"type": "function", "function": {"name": "add", "inside": made}}
+    return made
+
+
 def in_form(data):
     error = data["error"]
+    assert len(error["message"]) <= 1000
     assert error.keys() == {"message", "type", "param", "code"}
     assert isinstance(error["message"], str)
     assert isinstance(error["type"], str)
@@ -68,30 +78,40 @@ def test_whatever_comes_is_answered_or_refused_in_openais_form(coordinator):
         loop, seen = asyncio.get_running_loop(), set()
 
         async def send(path, content):
-            async with session.post(url + path, data=content) as response:
+            async with session.post(url + path, data=content, headers=JSON_BODY) as response:
                 seen.add(response.status)
                 data = await response.read()
                 assert response.status < 500, data
                 if response.status != 200:
                     in_form(json.loads(data))
+                return response.status
 
         @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None)
         @given(st.sampled_from((CHAT, "/v1/responses")), BODIES)
         def fuzz(path, content):
-            asyncio.run_coroutine_threadsafe(send(path, content), loop).result(20)
+            asyncio.run_coroutine_threadsafe(send(path, content), loop).result(60)
 
+        await send(CHAT, json.dumps(BODY))  # compiles
         await asyncio.to_thread(fuzz)
         for wrong in (
             b'{"model": "trinity", "messages": [{"role": "user", "content": "\\ud83d"}]}',
             b"[" * 100_000,
             b"NaN",
+            b'{"temperature": 1e999}',
+            json.dumps({**BODY, "user": "x"}).encode().replace(b'"x"', b'"\xed\xa0\x80"'),  # a half as raw bytes
+            json.dumps(BODY).encode("utf-16"),
+            b'{"model": "trinity", "tools": ' + b"[" * 300 + b"]" * 300 + b"}",
+            json.dumps({**BODY, "tools": [nested(300)]}).encode(),
+            json.dumps({**BODY, "functions": [{"name": "add"}]}).encode(),
+            json.dumps({**BODY, "trinity": {"x" * 100_000: 1}}).encode(),
+            json.dumps({**BODY, "trinity": {"models": ["x" * 100] * 2000}}).encode(),
         ):
-            await send(CHAT, wrong)
-        return seen, ours.in_flight
+            assert await send(CHAT, wrong) == (200 if b"ud83d" in wrong else 400)
+        return seen, ours.in_flight, ours.held
 
-    seen, in_flight = play(coordinator, body)
+    seen, in_flight, held = play(coordinator, body)
     assert {200, 400} <= seen
-    assert in_flight == 0
+    assert in_flight == held == 0
 
 
 @pytest.mark.parametrize(
@@ -102,11 +122,13 @@ def test_whatever_comes_is_answered_or_refused_in_openais_form(coordinator):
         ("GET", "/v1/traces/trace_x", 404, "trace_not_found"),
         ("GET", "/v1/models/gpt", 404, "model_not_found"),
         ("POST", CHAT, 400, None),
+        ("GET", "/v1/traces?limit=" + "9" * 4400, 400, None),
+        ("GET", "/v1/traces?limit=0", 400, None),
     ],
 )
 def test_errors_have_openais_form(coordinator, method, path, status, code):
     async def body(url, ours, session, server):
-        async with session.request(method, url + path) as response:
+        async with session.request(method, url + path, headers=JSON_BODY) as response:
             return response.status, in_form(await response.json())["code"]
 
     assert play(coordinator, body) == (status, code)
@@ -114,10 +136,77 @@ def test_errors_have_openais_form(coordinator, method, path, status, code):
 
 def test_a_body_that_is_too_large_is_refused(coordinator):
     async def body(url, ours, session, server):
-        async with session.post(url + CHAT, data=b" " * 20_000) as response:
+        async with session.post(url + CHAT, data=b" " * 20_000, headers=JSON_BODY) as response:
             return response.status, in_form(await response.json())["code"]
 
     assert play(coordinator, body, limits={"max_body_mb": 0.01}) == (413, "request_too_large")
+
+
+def test_bodies_of_all_requests_together_are_bounded(coordinator):
+    large = {**BODY, "user": "x" * 9000}
+
+    async def body(url, ours, session, server):
+        async def ask(fields):
+            async with session.post(url + CHAT, json=fields) as response:
+                return response.status
+
+        found = await asyncio.gather(*(ask(large) for _ in range(4)), ask(BODY))
+        return sorted(found), await ask(large), ours.held
+
+    limits = {"max_body_mb": 0.01, "max_in_flight_mb": 0.02}
+    found, later, held = play(coordinator, body, limits=limits, latency=Latency("constant", 0.2))
+    assert found == [200, 200, 200, 429, 429]
+    assert (later, held) == (200, 0)
+
+
+def test_a_web_page_cannot_spend_the_money_of_a_server_without_keys(coordinator):
+    """A page can send what a form can, and reach this machine by a name of its own; it can send no JSON."""
+
+    async def body(url, ours, session, server):
+        async def ask(method, path, **headers):
+            content = json.dumps(BODY) if method == "POST" else None
+            async with session.request(method, url + path, data=content, headers=headers) as response:
+                return response.status, in_form(await response.json())["code"] if response.status != 200 else None
+
+        port = url.rpartition(":")[2]
+        form, foreign = (
+            {"Content-Type": "text/plain", "Origin": "http://evil.example"},
+            {"Host": f"evil.example:{port}"},
+        )
+        refused = [await ask("POST", path, **form) for path in (CHAT, "/v1/responses", "/admin/reload")]
+        rebound = [await ask("GET", path, **foreign) for path in ("/v1/traces", "/dashboard/runs.json", "/metrics")]
+        rebound.append(await ask("POST", CHAT, **JSON_BODY, **foreign))
+        own = [await ask("POST", CHAT, **JSON_BODY, Host=host) for host in (f"localhost:{port}", f"[::1]:{port}")]
+        return refused, rebound, own, len(server.requests) > 0, len(ours.service.traces.latest(9))
+
+    refused, rebound, own, asked, answered = play(coordinator, body)
+    assert refused == [(415, "unsupported_media_type")] * 3
+    assert rebound == [(403, "forbidden_host")] * 4
+    assert own == [(200, None)] * 2
+    assert (asked, answered) == (True, 2)
+
+
+def test_a_client_sees_its_own_requests_alone_and_an_admin_all(coordinator, tmp_path):
+    path = tmp_path / "keys"
+    names = {name: new_key(path, name, name == "ann") for name in ("ann", "bob", "cy")}
+
+    async def body(url, ours, session, server):
+        async def ask(who, path, **fields):
+            headers = {"Authorization": f"Bearer {names[who]}"}
+            method = "POST" if fields else "GET"
+            async with session.request(method, url + path, headers=headers, json=fields or None) as response:
+                return response.status, await response.json() if response.content_type == "application/json" else None
+
+        number = (await ask("bob", CHAT, **BODY))[1]["trinity"]["id"]
+        seen = {who: [t["id"] for t in (await ask(who, "/v1/traces"))[1]["data"]] for who in names}
+        one = {who: (await ask(who, f"/v1/traces/{number}"))[0] for who in names}
+        rest = {who: [(await ask(who, p))[0] for p in ("/metrics", "/dashboard/runs.json")] for who in names}
+        return number, seen, one, rest
+
+    number, seen, one, rest = play(coordinator, body, keys=Keys.read(path))
+    assert seen == {"ann": [number], "bob": [number], "cy": []}
+    assert one == {"ann": 200, "bob": 200, "cy": 404}
+    assert rest == {"ann": [200, 200], "bob": [403, 403], "cy": [403, 403]}
 
 
 def test_keys_are_asked_for_and_only_their_hashes_are_kept(coordinator, tmp_path):
@@ -141,12 +230,41 @@ def test_keys_are_asked_for_and_only_their_hashes_are_kept(coordinator, tmp_path
     assert play(coordinator, body, keys=Keys.read(path)) == [401, 401, 200, 401, 401, 401, 200, 403, 409]
 
 
-@pytest.mark.parametrize("text", ["", "{", '{"name": "a"}', '{"name": "a", "sha256": "12"}', "[]"])
+def line(name="a", admin=False, digest="0" * 64):
+    return json.dumps({"name": name, "admin": admin, "sha256": digest})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "{", '{"name": "a"}', '{"name": "a", "sha256": "12"}', "[]"),
+        *(line(admin="false"), line(admin=1), line(name=""), line(name=3)),
+        *(line(digest="g" * 64), line(digest="0" * 65)),
+    ],
+)
 def test_a_bad_file_of_keys_is_refused(tmp_path, text):
     path = tmp_path / "keys.jsonl"
     path.write_text(text)
     with pytest.raises(UserError, match="keys"):
         Keys.read(path)
+
+
+def test_a_key_is_added_to_a_file_without_a_last_newline_and_capitals_count(tmp_path):
+    path = tmp_path / "keys"
+    key = new_key(path, "ann", False)
+    written = json.loads(path.read_text())
+    path.write_text(json.dumps({**written, "sha256": written["sha256"].upper()}))
+    other = new_key(path, "bob", True)
+    keys = Keys.read(path)
+    assert keys.client(f"Bearer {key}") == ("ann", False)
+    assert keys.client(f"Bearer {other}") == ("bob", True)
+
+
+def test_a_file_that_cannot_be_read_or_written_is_told(tmp_path):
+    (tmp_path / "binary").write_bytes(b"\xff")
+    for path in (tmp_path, tmp_path / "binary", tmp_path / "none" / "keys"):
+        with pytest.raises(UserError, match=f"{path}: cannot be"):
+            new_key(path, "ann", False)
 
 
 @pytest.mark.parametrize(
@@ -183,9 +301,13 @@ def test_more_requests_than_may_be_answered_are_told_to_come_again(coordinator):
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_client_that_leaves_stops_its_calls(coordinator, stream):
     async def body(url, ours, session, server):
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.2), session.post(url + CHAT, json={**BODY, "stream": stream}) as response:
+        async def ask():
+            async with session.post(url + CHAT, json={**BODY, "stream": stream}) as response:
                 await response.read()
+
+        asking = asyncio.create_task(ask())
+        await met(lambda: server.requests)
+        asking.cancel()
         await met(lambda: not ours.in_flight)
         pool = ours.service.engine.pool
         in_flight = sum(responder.limits.gate.in_flight for responder in pool.responders)
@@ -218,6 +340,45 @@ def test_a_stream_that_fails_before_and_after_it_began(coordinator):
     lines = [line for line in text.split("\n\n") if line]
     assert lines[-1] == "data: [DONE]"
     assert in_form(json.loads(lines[-2].removeprefix("data: ")))["code"] == "pool_unavailable"
+
+
+@pytest.mark.parametrize("path", [CHAT, "/v1/responses"])
+@pytest.mark.parametrize("fault", [ZeroDivisionError, ConnectionResetError])
+def test_a_fault_inside_a_stream_ends_it_in_its_own_form(coordinator, monkeypatch, path, fault):
+    async def body(url, ours, session, server):
+        said = Session._say
+
+        async def faulty(self, thought):
+            await said(self, thought)
+            raise fault
+
+        monkeypatch.setattr(Session, "_say", faulty)
+        fields = {**BODY, "input": "Say 42", "stream": True}
+        async with asyncio.timeout(5), session.post(url + path, json=fields) as response:
+            return response.status, await response.text(), ours.in_flight, list(ours.service.traces.latest(1))
+
+    status, text, in_flight, (trace,) = play(coordinator, body)
+    assert (status, in_flight, trace["end"]) == (200, 0, "failed")
+    assert "HTTP/1.1" not in text
+    blocks = [block for block in text.split("\n\n") if block]
+    if path == CHAT:
+        assert blocks.pop() == "data: [DONE]"
+    last = json.loads(blocks[-1].partition("data: ")[2])
+    error = last["response"]["error"] if path != CHAT else in_form(last)
+    assert error["code"] == "internal_error"
+
+
+def test_a_fault_that_looks_like_a_lost_connection_is_no_lost_client(coordinator, monkeypatch):
+    async def faulty(self):
+        raise ConnectionResetError
+
+    monkeypatch.setattr(Session, "run", faulty)
+
+    async def body(url, ours, session, server):
+        async with session.post(url + CHAT, json=BODY) as response:
+            return response.status, in_form(await response.json())["code"]
+
+    assert play(coordinator, body) == (500, "internal_error")
 
 
 def test_traces_are_found_by_id_and_bounded(coordinator):
@@ -265,6 +426,10 @@ def test_a_signal_drains_and_another_one_loads_anew(coordinator, monkeypatch):
                 second = asyncio.create_task(ask())
                 await asyncio.sleep(0.1)
                 os.kill(os.getpid(), signal.SIGTERM)
+                await met(lambda: server.draining)
+                assert await ask() == 503
+                async with session.get(f"{url}/health") as response:
+                    assert (response.status, (await response.json())["status"]) == (503, "draining")
                 found = await first, await second
                 await running
                 with pytest.raises(aiohttp.ClientConnectorError):
@@ -273,6 +438,25 @@ def test_a_signal_drains_and_another_one_loads_anew(coordinator, monkeypatch):
             return found, server.draining
 
     assert asyncio.run(go()) == ((200, 200), True)
+
+
+def test_a_revoked_key_is_refused_though_the_pool_cannot_be_loaded(coordinator, tmp_path):
+    path = tmp_path / "keys"
+    gone, stays = new_key(path, "ann", True), new_key(path, "bob", True)
+
+    async def go():
+        async with (
+            SimulatedServer() as endpoint,
+            service(coordinator, pool_file([endpoint.url] * 2)) as made,
+        ):
+            server = Server(made, Keys.read(path), path)
+            path.write_text(path.read_text().splitlines()[1] + "\n")
+            with pytest.raises(UserError, match="not loaded from files"):
+                await server.reload()
+            assert server._keys is not None
+            return [server._keys.client(f"Bearer {key}") for key in (gone, stays)]
+
+    assert asyncio.run(go()) == [None, ("bob", True)]
 
 
 def test_a_taken_port_is_named(coordinator):

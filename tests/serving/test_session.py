@@ -1,21 +1,26 @@
 """One request: caps, masks, ways out, tools, images, and what models and coordinator read."""
 
 import asyncio
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import numpy as np
 import pytest
 
-from tests.serving.served import chooser, met, pool_file, service
+from tests.serving.served import chooser, met, pool_file, ready, service
 from trinity_jax.config import BudgetSettings, PriceSettings
 from trinity_jax.coordinator.familiar import Familiar
+from trinity_jax.episode.episode import start
+from trinity_jax.episode.transcript import view
+from trinity_jax.errors import UserError
 from trinity_jax.pool import simulated_server
+from trinity_jax.pool.journal import Journal
 from trinity_jax.pool.simulated_server import Latency, SimulatedServer, completion
-from trinity_jax.serving import chat
+from trinity_jax.serving import chat, responses
 from trinity_jax.serving.answer import plain, shortened
 from trinity_jax.serving.chooser import Chooser
 from trinity_jax.serving.refused import Refused
 from trinity_jax.serving.service import Service
+from trinity_jax.serving.trace import Trace
 
 NOWHERE = "http://127.0.0.1:9/v1"
 TOOL = {"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}
@@ -82,6 +87,49 @@ def test_money_is_capped_before_a_call_is_made(coordinator):
     assert (refused.status, refused.param) == (400, "trinity.max_cost")
     assert once.trace.turns[0].output_tokens == 7
     assert made == len(once.trace.turns) == 2  # 7 spent, 12 left: the second fits, a third would not
+
+
+def test_where_one_model_is_too_dear_a_cheaper_one_answers(coordinator):
+    async def go():
+        async with SimulatedServer() as server:
+            file = pool_file([server.url] * 2, max_tokens=10)
+            dear = file.pool.models[0].model_copy(update={"price": PriceSettings(input=0.0, output=1e6)})
+            models = file.pool.model_copy(update={"models": (dear, file.pool.models[1])})
+            async with service(coordinator, file.model_copy(update={"pool": models})) as made:
+                return [await made.answer(asked(trinity={"max_cost": 5}, seed=seed)) for seed in range(6)]
+
+    answers = asyncio.run(go())
+    assert {turn.model for answer in answers for turn in answer.trace.turns} == {"bo"}
+    reasons = [answer.trace.fallback["reason"] for answer in answers if answer.trace.fallback]
+    assert reasons
+    assert all(reason.startswith("ada: max_cost: ") for reason in reasons)
+
+
+def test_substitutes_are_calls_too_where_a_request_caps_them(coordinator):
+    async def body(made, server):
+        for seed in range(12):
+            made.engine.pool.responders[0].limits.circuit._failures = 0
+            with suppress(Refused):
+                answer = await made.answer(asked(trinity={"max_calls": 2}, seed=seed))
+                assert answer.text
+        return [len(trace["turns"]) for trace in made.traces.latest(12)]
+
+    turns = play(coordinator, body, urls=[NOWHERE, None], fallback="bo", accepts=0.0)
+    assert max(turns) == 2
+
+
+def test_a_dry_run_and_what_came_before_count_into_the_seconds(coordinator):
+    async def body(made, server):
+        for late, wishes in ((0.0, {"dry_run": True, "max_seconds": 1e-9}), (9.0, {"max_seconds": 8})):
+            trace = Trace()
+            trace.came -= late
+            with pytest.raises(Refused) as refused:
+                await made.answer(asked(trinity=wishes), trace=trace)
+            assert (refused.value.status, trace.end) == (504, "seconds_spent")
+            assert trace.ms >= 1e3 * late
+        return len(server.requests)
+
+    assert play(coordinator, body) == 0
 
 
 def test_seconds_are_capped(coordinator):
@@ -182,6 +230,29 @@ def test_a_question_unlike_those_of_the_training_goes_to_the_best_single_model(c
     assert {turn.model for turn in masked.trace.turns} == {"ada"}
 
 
+def test_what_is_measured_is_the_last_question_bare(coordinator):
+    """Neither a system message nor turns before make a training question foreign."""
+    shared = ready(coordinator)
+    transcript = shared.coordinator.description.episode.transcript
+    tokens = [shared.router.ids(view(start(text), transcript)) for text in ("Say 42", "Say 43")]
+    states = shared.population.encoder.states(tokens)
+    near = Familiar(np.asarray(states, np.float32), 1e-3)
+    around = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Say 1"},
+        {"role": "assistant", "content": "1"},
+        {"role": "user", "content": "Say 42"},
+    ]
+
+    async def body(made, server):
+        answers = [await made.answer(asked(said)) for said in ("Say 42", around, around[:2], around[1:2])]
+        return [answer.trace.distance for answer in answers]
+
+    bare, within, *others = play(coordinator, body, fallback="bo", familiar=near)
+    assert bare == within < 1e-3
+    assert min(others) > 1e-3
+
+
 def test_a_cancelled_request_stops_its_call_and_pays_its_worst(coordinator):
     async def body(made, server):
         task = asyncio.create_task(made.answer(asked()))
@@ -192,10 +263,11 @@ def test_a_cancelled_request_stops_its_call_and_pays_its_worst(coordinator):
         await asyncio.sleep(0.05)
         ledger, kept = made.engine.pool.ledger, list(made.traces.latest(1))
         in_flight = [responder.limits.gate.in_flight for responder in made.engine.pool.responders]
-        return in_flight, ledger.reserved, ledger.spent > 0, kept[0]["end"], kept[0]["turns"][0]["outcome"]
+        assert ledger.spent == kept[0]["cost"] > 0  # told alike
+        return in_flight, ledger.reserved, kept[0]["end"], kept[0]["turns"][0]["outcome"]
 
     found = play(coordinator, body, latency=Latency("constant", 30.0))
-    assert found == ([0, 0], 0.0, True, "cancelled", "cancelled")
+    assert found == ([0, 0], 0.0, "cancelled", "cancelled")
 
 
 def test_tools_go_to_the_worker_and_its_calls_to_the_client(coordinator, monkeypatch):
@@ -293,6 +365,100 @@ def test_the_answer_is_without_the_protocols_marks():
     assert plain("<idea>42</idea>") == "42"
     assert plain("<think>hm</think>no tags") == "no tags"
     assert shortened("one\n\ntwo###three", ("###", "\n\n")) == "one"
+
+
+def test_a_text_cut_by_stop_is_not_cut_by_length(coordinator):
+    async def body(made, server):
+        return [(await made.answer(asked(stop=stop, trinity={"max_calls": 1}))) for stop in (None, "f", "nowhere")]
+
+    answers = play(coordinator, body, "length", "length", "length")
+    whole = answers[0].text
+    assert "f" in whole
+    assert [(a.text, a.finish) for a in answers] == [
+        (whole, "length"),
+        (whole.partition("f")[0], "stop"),
+        (whole, "length"),
+    ]
+
+
+def test_responses_repeat_what_was_asked_and_tell_what_was_cut(coordinator):
+    tool = {"type": "function", "name": "add", "parameters": {"type": "object"}}
+    request = {"model": "trinity", "input": "Say 42", "instructions": "Be brief.", "temperature": 0.5, "tools": [tool]}
+    wanted, repeated = responses.read({**request, "tool_choice": "required", "trinity": {"max_calls": 1}}, "trinity")
+
+    async def body(made, server):
+        return await made.answer(wanted)
+
+    found = responses.whole(play(coordinator, body, "length"), "trinity", repeated)
+    assert {field: found[field] for field in ("instructions", "temperature", "tools", "tool_choice")} == {
+        "instructions": "Be brief.",
+        "temperature": 0.5,
+        "tools": [tool],
+        "tool_choice": "required",
+    }
+    assert (found["status"], found["output"][-1]["status"]) == ("incomplete", "incomplete")
+
+
+def test_a_reload_takes_the_new_settings_and_waits_for_nobody(coordinator, monkeypatch):
+    monkeypatch.setattr(Chooser, "load", lambda folder, settings: chooser(folder))
+
+    async def go():
+        async with SimulatedServer() as server:
+            made = await Service.open(coordinator, pool_file([server.url] * 2))
+            never, old = asyncio.Event(), made.engine.pool
+            hang_up = old.hang_up
+
+            async def slow():
+                await never.wait()
+                await hang_up()
+
+            monkeypatch.setattr(old, "hang_up", slow)
+            made._from = coordinator, pool_file([server.url] * 2, {"traces": 1})
+            async with asyncio.timeout(30):
+                await made.reload()
+            for _ in range(2):
+                await made.answer(asked(trinity={"max_calls": 1}))
+            kept = len(list(made.traces.latest(9)))
+            never.set()
+            await made.close()
+            return kept
+
+    assert asyncio.run(go()) == 1
+
+
+def test_a_server_with_a_journal_checks_its_endpoints_too(coordinator, monkeypatch, tmp_path):
+    monkeypatch.setattr(Chooser, "load", lambda folder, settings: chooser(folder))
+
+    async def go():
+        async with SimulatedServer() as server:
+            made = await Service.open(coordinator, pool_file([server.url] * 2), tmp_path / "j.sqlite")
+            await made.answer(asked(trinity={"max_calls": 1}))
+            made._from = coordinator, pool_file([NOWHERE] * 2)
+            with pytest.raises(UserError, match="cannot be reached"):
+                await made.reload()
+            assert (await made.answer(asked(trinity={"max_calls": 1}))).text
+            await made.close()
+
+    asyncio.run(go())
+
+
+def test_what_was_opened_is_closed_where_something_else_cannot_be(coordinator, monkeypatch, tmp_path):
+    closed = []
+
+    def load(folder, settings):
+        made = chooser(folder)
+        monkeypatch.setattr(made, "close", lambda: closed.append("chooser"))
+        return made
+
+    monkeypatch.setattr(Chooser, "load", load)
+    held = Journal.open(tmp_path / "held.sqlite")
+    with held, pytest.raises(UserError, match="another process"):
+        asyncio.run(Service.open(coordinator, pool_file([NOWHERE] * 2), tmp_path / "held.sqlite"))
+    assert closed == []  # nothing was loaded in vain
+    with pytest.raises(UserError, match="cannot be reached"):
+        asyncio.run(Service.open(coordinator, pool_file([NOWHERE] * 2), tmp_path / "j.sqlite"))
+    assert closed == ["chooser"]
+    Journal.open(tmp_path / "j.sqlite").close()
 
 
 def test_caps_of_the_pool_hold_over_a_reload_that_drops_nothing(coordinator, monkeypatch):

@@ -22,7 +22,7 @@ def add(commands: Any) -> None:
     key = commands.add_parser("serve-key", help="make a client's key; printed once, its hash goes into the file")
     key.add_argument("keys", type=Path, metavar="FILE")
     key.add_argument("name", help="whose key it is")
-    key.add_argument("--admin", action="store_true", help="may also load the coordinator anew")
+    key.add_argument("--admin", action="store_true", help="may also reload, and see all traces, runs, metrics")
     key.set_defaults(run=_key)
 
 

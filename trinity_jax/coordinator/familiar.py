@@ -33,13 +33,16 @@ def fit(states: Float[np.ndarray, "B D"]) -> Familiar | None:
     if len(kept) < 2:
         return None
     kept = kept[np.linspace(0, len(kept) - 1, min(len(kept), _MOST)).round().astype(int)]
-    nearest = np.array([distance(np.delete(kept, i, axis=0), state) for i, state in enumerate(kept)])
+    nearest = np.array([distance(kept, state, i) for i, state in enumerate(kept)])
     return Familiar(kept, float(np.float32(_MARGIN * np.quantile(nearest, _QUANTILE))))
 
 
-def distance(states: Float[np.ndarray, "B D"], h: Float[np.ndarray, " D"]) -> float:
-    """Euclidean distance from h to the nearest state."""
-    return float(np.sqrt(np.square(states - h).sum(axis=1).min()))
+def distance(states: Float[np.ndarray, "B D"], h: Float[np.ndarray, " D"], own: int | None = None) -> float:
+    """Euclidean distance from h to the nearest state; ``own`` is the number of one that is left out."""
+    squares = np.square(states - h).sum(axis=1)
+    if own is not None:
+        squares[own] = np.inf
+    return float(np.sqrt(squares.min()))
 
 
 def checked(states: np.ndarray, threshold: np.ndarray, width: int, where: str) -> Familiar:

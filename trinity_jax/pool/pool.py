@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
@@ -178,7 +178,15 @@ class Pool(Generic[Noted]):
         return await asyncio.shield(task)
 
     async def call_alone(
-        self, model: int, role: str, messages: Sequence[Message], *, scope: str, sampling: Sampling, occurrence: int = 0
+        self,
+        model: int,
+        role: str,
+        messages: Sequence[Message],
+        *,
+        scope: str,
+        sampling: Sampling,
+        occurrence: int = 0,
+        reserved: Callable[[float], None] | None = None,
     ) -> Reply:
         """Ask model number ``model`` for one caller alone: never shared, never looked up, cancelled with its caller.
 
@@ -189,17 +197,18 @@ class Pool(Generic[Noted]):
             scope: the caller's own, so that no call has the identity of another.
             sampling: in place of the seat's.
             occurrence: how many equal calls the caller made before.
+            reserved: told what is set aside for the call before it is sent; that is what it costs if it is cancelled.
         """
         seat = replace(self.seats[model], sampling=sampling)
         call = Call(seat.endpoint, seat.model, role, tuple(messages), sampling, scope, 0, occurrence)
         self.counters.asked += 1
-        return await self._make(call, model, seat)
+        return await self._make(call, model, seat, reserved)
 
     def forget_failures(self) -> None:
         """Let calls that failed be tried again."""
         self._failed.clear()
 
-    async def _make(self, call: Call, model: int, seat: Seat) -> Reply:
+    async def _make(self, call: Call, model: int, seat: Seat, reserved: Callable[[float], None] | None = None) -> Reply:
         worst, most = seat.worst_cost(call.messages), seat.most_tokens(call.messages)
         refusal = await self.ledger.reserve(worst, most)
         if refusal is not None:
@@ -207,6 +216,8 @@ class Pool(Generic[Noted]):
             reply = Reply(Outcome.REFUSED_BUDGET, attempts=0, detail=refusal)
         else:
             cost, tokens = worst, most
+            if reserved is not None:
+                reserved(worst)
             try:
                 await self.journal.intent(call, worst)
                 reply = await self.responders[model].reply(call)
@@ -260,14 +271,15 @@ async def build_pool(
 ) -> Pool[Noted]:
     """The pool of a run; endpoints are checked before anything is sent to them.
 
-    Where the journal holds calls already, they are not: a run that finds all its calls there needs no network.
+    Where the journal holds calls already, a run's are not: one that finds all its calls there needs no network.
 
     Args:
         settings: who can be called.
         journal: what earlier processes of this run spent counts against the budget.
         budget: hard caps.
         simulated: the simulated models where ``settings.kind`` says so, in head order.
-        need_all: whether one endpoint that does not answer is one too many; else it is logged, unless none answers.
+        need_all: whether one endpoint that does not answer is one too many, as for a run; else, for a server, it is
+            logged, unless none answers.
 
     Raises:
         UserError: an endpoint that does not answer or refuses the key, a missing key, a bad address, a price that is
@@ -288,7 +300,7 @@ async def build_pool(
     session = open_session()
     try:
         clients = endpoint_responders(models, session)
-        if not before.calls:
+        if not before.calls or not need_all:
             checks = await asyncio.gather(*(client.check() for client in clients), return_exceptions=True)
             missing = [fault for fault in checks if fault is not None]
             if missing and (need_all or len(missing) == len(clients)):

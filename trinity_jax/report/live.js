@@ -1,5 +1,6 @@
 // The dashboard: asks the server for requests and runs while it is in view. All text goes in as text, never as markup.
-const SECONDS = { traces: 2, runs: 10 };
+const SECONDS = { traces: 2, runs: 10, opening: 60 };
+const PARTS = ["traces", "runs"];
 const MOST = 200;
 const GOOD = ["accepted", "tool_calls"];
 const BAD = ["failed", "cancelled"];
@@ -41,8 +42,10 @@ const ago = seconds => (seconds < 90 ? `${number(seconds)} s` : seconds < 5400 ?
 async function ask(path) {
   const key = sessionStorage.getItem("key");
   const answer = await fetch(path, { headers: key ? { Authorization: `Bearer ${key}` } : {}, cache: "no-store" });
-  byId("key").hidden = ![401, 403].includes(answer.status);
-  if (!answer.ok) throw new Error(byId("key").hidden ? `The server answers ${answer.status}.` : "The server wants a key.");
+  const unknown = answer.status === 401;
+  if (unknown || answer.ok) byId("key").hidden = !unknown;
+  if (answer.status === 403) throw new Error("This key shows its own requests alone; the runs need an admin's.");
+  if (!answer.ok) throw new Error(unknown ? "The server wants a key." : `The server answers ${answer.status}.`);
   return answer;
 }
 
@@ -172,12 +175,23 @@ function spark(points) {
   return svg;
 }
 
+function fail(error) {
+  say(error instanceof TypeError ? "The server cannot be reached; asking again." : error.message);
+}
+
 async function openRun(event) {
   if (!sessionStorage.getItem("key")) return; // the link itself does
   event.preventDefault();
   const page = window.open("", "_blank");
-  const html = await (await ask(event.currentTarget.href)).text();
-  page.location = URL.createObjectURL(new Blob([html], { type: "text/html" }));
+  try {
+    const html = await (await ask(event.currentTarget.href)).text();
+    const address = URL.createObjectURL(new Blob([html], { type: "text/html" }));
+    page.location = address;
+    setTimeout(() => URL.revokeObjectURL(address), 1000 * SECONDS.opening); // it has been read by then
+  } catch (error) {
+    page?.close();
+    fail(error);
+  }
 }
 
 function showRuns(runs) {
@@ -210,7 +224,7 @@ async function refresh(what) {
     say("The server is answering.");
     byId("asked").textContent = `asked every ${SECONDS.traces} s while in view`;
   } catch (error) {
-    say(error instanceof TypeError ? "The server cannot be reached; asking again." : error.message);
+    fail(error);
   }
 }
 
@@ -223,9 +237,9 @@ byId("key").addEventListener("submit", event => {
   event.preventDefault();
   sessionStorage.setItem("key", new FormData(event.currentTarget).get("key"));
   event.currentTarget.reset();
-  Object.keys(SECONDS).forEach(refresh);
+  PARTS.forEach(refresh);
 });
-for (const [what, seconds] of Object.entries(SECONDS)) {
+for (const what of PARTS) {
   refresh(what);
-  setInterval(refresh, 1000 * seconds, what);
+  setInterval(refresh, 1000 * SECONDS[what], what);
 }

@@ -1,6 +1,7 @@
 """Several runs at a glance, as JSON for the dashboard."""
 
 from collections.abc import Iterable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,9 @@ from trinity_jax.report.page import render
 
 MOST_POINTS = 60
 """Of a validation curve."""
+
+_SHOWN = ("config.yaml", "metrics.jsonl", "summary.json", "evaluation/evaluation.json")
+_REMEMBERED = 512
 
 
 def find_runs(folders: Iterable[Path]) -> dict[str, Path]:
@@ -40,13 +44,27 @@ def run_page(folders: Iterable[Path], name: str) -> str:
 
 def runs_data(folders: Iterable[Path]) -> dict[str, Any]:
     """``{"runs": [...]}``, the latest change first; all that the dashboard's table shows."""
-    runs = [_glance(name, run) for name, run in find_runs(folders).items()]
+    runs = [{"name": name, **_glance(run, _stamp(run))} for name, run in find_runs(folders).items()]
     return {"runs": sorted(runs, key=lambda run: -run["changed"])}
 
 
-def _glance(name: str, path: Path) -> dict[str, Any]:
-    files = [file for file in (path / "config.yaml", path / "metrics.jsonl", path / "summary.json") if file.exists()]
-    glance: dict[str, Any] = {"name": name, "changed": max((file.stat().st_mtime for file in files), default=0.0)}
+def _stamp(path: Path) -> tuple[tuple[int, int], ...]:
+    """When each file that is shown was changed (nanoseconds), and its size; zeros where there is none."""
+    stamp = []
+    for name in _SHOWN:
+        try:
+            found = (path / name).stat()
+        except OSError:
+            stamp.append((0, 0))
+        else:
+            stamp.append((found.st_mtime_ns, found.st_size))
+    return tuple(stamp)
+
+
+@lru_cache(_REMEMBERED)
+def _glance(path: Path, stamp: tuple[tuple[int, int], ...]) -> dict[str, Any]:
+    """A run's line, but for its name; read once for each ``stamp``, since every open page asks every ten seconds."""
+    glance: dict[str, Any] = {"changed": max(changed for changed, _ in stamp) / 1e9}
     try:
         run = read(path, transcripts=False)
     except UserError as error:

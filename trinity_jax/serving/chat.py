@@ -18,6 +18,9 @@ from trinity_jax.serving.request import Asked, Wishes
 _PIECE = 256
 """Characters of one content delta."""
 
+_DEPTH = 64
+"""Of objects and lists in each other."""
+
 
 class Open(BaseModel):
     """Part of a request: what is known of it is checked, the rest is let through."""
@@ -98,7 +101,15 @@ class _Request(Open):
     parallel_tool_calls: bool | None = None
     response_format: ResponseFormat | None = None
     modalities: list[Literal["text"]] | None = None
+    functions: None = None  # the form before tools
+    function_call: None = None
+    audio: None = None
+    web_search_options: None = None
     trinity: Wishes = Wishes()
+
+
+FIELDS = frozenset(_Request.model_fields) - {"model", "messages", "trinity", "stream", "stream_options"}
+"""What a request may hold beside its conversation."""
 
 
 def checked(model: type[Any], data: Any, name: str) -> Any:
@@ -107,6 +118,8 @@ def checked(model: type[Any], data: Any, name: str) -> Any:
     Raises:
         Refused: naming the field.
     """
+    if _deep(data):
+        raise Refused(400, f"body: nested more than {_DEPTH} deep")
     try:
         request = model.model_validate(data)
     except ValidationError as error:
@@ -117,6 +130,17 @@ def checked(model: type[Any], data: Any, name: str) -> Any:
         message = f"The model {request.model[:100]!r} does not exist; this server has {name!r}"
         raise Refused(404, message, code="model_not_found", param="model")
     return request
+
+
+def _deep(data: Any) -> bool:
+    """Whether a value is nested deeper than what works on it later can follow."""
+    level = [data]
+    for _ in range(_DEPTH):
+        inside = [one.values() if isinstance(one, dict) else one for one in level]
+        level = [value for values in inside for value in values if isinstance(value, dict | list)]
+        if not level:
+            return False
+    return True
 
 
 def read(data: Any, name: str) -> tuple[Asked, bool]:
@@ -214,9 +238,12 @@ def whole(answer: Answer, name: str) -> dict[str, Any]:
 
 
 class Chunks:
-    """The chunks of one streamed request."""
+    """The chunks of one streamed request (`server.Form`)."""
 
-    def __init__(self, number: str, name: str):
+    last = b"data: [DONE]\n\n"
+
+    def __init__(self, number: str, name: str, with_usage: bool):
+        self._with_usage = with_usage
         self._frame = {
             "id": _id(number),
             "object": "chat.completion.chunk",
@@ -224,21 +251,25 @@ class Chunks:
             "model": name,
         }
 
-    def first(self) -> dict[str, Any]:
+    def first(self) -> list[dict[str, Any]]:
         """Before anything is known."""
-        return self._chunk({"role": "assistant", "content": ""})
+        return [self._chunk({"role": "assistant", "content": ""})]
 
-    def reasoning(self, line: str) -> dict[str, Any]:
+    def reasoning(self, line: str) -> list[dict[str, Any]]:
         """A turn has ended."""
-        return self._chunk({"reasoning_content": line})
+        return [self._chunk({"reasoning_content": line})]
 
-    def rest(self, answer: Answer, with_usage: bool) -> list[dict[str, Any]]:
+    def failed(self, error: dict[str, Any]) -> list[dict[str, Any]]:
+        """There is no answer."""
+        return [{"error": error}]
+
+    def rest(self, answer: Answer) -> list[dict[str, Any]]:
         """The answer."""
         chunks = [self._chunk({"content": piece}) for piece in pieces(answer.text)]
         if answer.calls:
             chunks.append(self._chunk({"tool_calls": [{"index": i, **call} for i, call in enumerate(answer.calls)]}))
         chunks.append(self._chunk({}, answer.finish) | {"trinity": answer.trace.to_json()})
-        if with_usage:
+        if self._with_usage:
             chunks.append({**self._frame, "choices": [], "usage": usage(answer)})
         return chunks
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -13,11 +14,12 @@ from trinity_jax.coordinator.export import Coordinator, load_coordinator
 from trinity_jax.coordinator.population import Choice, Row
 from trinity_jax.coordinator.ready import Ready, make_ready
 from trinity_jax.encoder.text import Router
-from trinity_jax.episode.episode import EpisodeState
+from trinity_jax.episode.episode import EpisodeState, start
 from trinity_jax.episode.transcript import view
 from trinity_jax.rollout.company import Company
 
-_REMEMBERED_TEXTS = 1024
+_REMEMBERED_TEXTS, _REMEMBERED_TOKENS = 1024, 2**20
+_CHARS_PER_TOKEN = 16  # four times what English has
 _ONE_ROW = "a"
 
 
@@ -34,8 +36,11 @@ class Picked(NamedTuple):
 
 
 class _Want(NamedTuple):
+    """``question``: whose distance is asked for, if one is."""
+
+    text: str
+    question: str | None
     row: Row
-    measured: bool
     came: float
 
 
@@ -61,7 +66,10 @@ class Chooser:
         self._mode = settings.policy or described.policy.evaluate
         self._population = ready.population
         self._population.encoder.count_no_more()
-        self._router = Router(ready.router.tokenizer, described.encoder, described.named_pool, _REMEMBERED_TEXTS)
+        longest = described.encoder.buckets[-1]
+        self._most_chars = _CHARS_PER_TOKEN * longest
+        remembered = max(1, min(_REMEMBERED_TEXTS, _REMEMBERED_TOKENS // longest))
+        self._router = Router(ready.router.tokenizer, described.encoder, described.named_pool, remembered)
         self._company: Company[_Want, Picked] = Company(self._work)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="decide")
         self._ended = 0.0
@@ -83,7 +91,7 @@ class Chooser:
         for size in self.coordinator.description.encoder.buckets:
             tokens = self._router.ids(_ONE_ROW)
             tokens = (*tokens, *tokens[:1] * (size - len(tokens))) if len(tokens) < size else tokens
-            self._decide([_Want(Row(0, tokens, (0, 0, 0, 0, 0)), True, 0.0)])
+            self._decided([Row(0, tokens, (0, 0, 0, 0, 0))], [tokens])
 
     async def choose(
         self,
@@ -92,19 +100,31 @@ class Chooser:
         turn: int,
         roles: tuple[bool, bool, bool],
         models: tuple[bool, ...],
+        question: str | None = None,
     ) -> Picked:
         """The model and role of a turn.
 
         Args:
-            state: the episode so far; on turn 0 its question's distance is measured.
+            state: the episode so far.
             number: of the request; equal numbers draw equal choices.
             turn: counted from 0.
             roles: which may be chosen.
             models: which may be chosen.
+            question: what is measured against the training questions, bare as they were; None for nothing.
         """
-        tokens = self._router.ids(view(state, self.coordinator.description.episode.transcript))
-        row = Row(0, tokens, (0, 0, number, 0, turn), roles, models)
-        return await self._company.join(_Want(row, not turn, time.perf_counter()))
+        read = self._shown(state)
+        asked = None if question is None else self._shown(start(question))
+        row = Row(0, (), (0, 0, number, 0, turn), roles, models)
+        return await self._company.join(_Want(read, asked, row, time.perf_counter()))
+
+    def _shown(self, state: EpisodeState) -> str:
+        """What of a transcript can be read: the router keeps both ends of what is too long, and so does this.
+
+        In characters, before anything takes time or memory in proportion to what a client sends.
+        """
+        text = view(state, self.coordinator.description.episode.transcript)
+        half = self._most_chars // 2
+        return text if len(text) <= self._most_chars else text[:half] + text[-half:]
 
     def close(self) -> None:
         """Let the thread go."""
@@ -114,23 +134,29 @@ class Chooser:
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._decide, batch)
 
     def _decide(self, batch: list[_Want]) -> list[Picked]:
+        # On this thread, where encoding holds up no other request's sending and receiving.
+        rows = [want.row._replace(tokens=self._router.ids(want.text)) for want in batch]
+        measured = [None if want.question is None else self._router.ids(want.question) for want in batch]
         began = time.perf_counter()
-        rows = [want.row for want in batch]
-        choices = self._population.decide(rows, self._mode)
-        distances = self._distances(batch)
+        choices, distances = self._decided(rows, measured)
         previous, self._ended = self._ended, time.perf_counter()
         return [
-            Picked(choice, gap, self._ended - began + max(0.0, previous - want.came), len(want.row.tokens))
-            for want, choice, gap in zip(batch, choices, distances, strict=True)
+            Picked(choice, gap, self._ended - began + max(0.0, previous - want.came), len(row.tokens))
+            for want, row, choice, gap in zip(batch, rows, choices, distances, strict=True)
         ]
 
-    def _distances(self, batch: list[_Want]) -> list[float | None]:
+    def _decided(
+        self, rows: list[Row], measured: Sequence[tuple[int, ...] | None]
+    ) -> tuple[Sequence[Choice], list[float | None]]:
+        choices = self._population.decide(rows, self._mode)
         known = self.coordinator.familiar
-        measured = [want.row.tokens for want in batch if want.measured]
-        if known is None or not measured:
-            return [None] * len(batch)
-        states = iter(self._population.encoder.states(measured))
-        return [familiar.distance(known.states, next(states)) if want.measured else None for want in batch]
+        asked = [tokens for tokens in measured if tokens is not None]
+        if known is None or not asked:
+            return choices, [None] * len(rows)
+        states = iter(self._population.encoder.states(asked))
+        return choices, [
+            None if tokens is None else familiar.distance(known.states, next(states)) for tokens in measured
+        ]
 
 
 def _sized(coordinator: Coordinator, settings: ServingSettings) -> Coordinator:

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 from aiohttp import web
@@ -14,19 +14,22 @@ from trinity_jax.serving.refused import Refused
 PATH = "/dashboard"
 """To be had without a key: it asks its reader for one."""
 
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
-def routes(runs: Sequence[Path]) -> list[web.RouteDef]:
+
+def routes(runs: Sequence[Path], restricted: Callable[[Handler], Handler] = lambda handler: handler):
     """What the dashboard needs beside ``/v1/traces``.
 
     Args:
         runs: run folders, and folders of them, to show.
+        restricted: lays a check of who asks around the handlers that give data.
     """
 
     async def page(_: web.Request) -> web.Response:
         return web.Response(text=dashboard_page(), content_type="text/html")
 
     async def data(_: web.Request) -> web.Response:
-        # Files are read anew: in a thread, so that nobody's answer waits for a disk.
+        # In a thread, so that nobody's answer waits for a disk.
         found = await asyncio.to_thread(runs_data, runs)
         return web.Response(text=json.dumps(found), content_type="application/json")
 
@@ -40,4 +43,8 @@ def routes(runs: Sequence[Path]) -> list[web.RouteDef]:
             raise Refused(409, str(error), code="unreadable_run") from error
         return web.Response(body=html.encode("utf-8", "replace"), content_type="text/html", charset="utf-8")
 
-    return [web.get(PATH, page), web.get(f"{PATH}/runs.json", data), web.get(f"{PATH}/runs/{{name}}", run)]
+    return [
+        web.get(PATH, page),
+        web.get(f"{PATH}/runs.json", restricted(data)),
+        web.get(f"{PATH}/runs/{{name}}", restricted(run)),
+    ]

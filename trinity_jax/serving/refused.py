@@ -4,6 +4,8 @@ from typing import Any
 
 from trinity_jax.pool.reply import Outcome, Reply
 
+_MOST_CHARS = 1000  # a message may name what the client sent, and is kept in traces
+
 
 class Refused(Exception):  # noqa: N818 (an answer to a client, not an error of this program)
     """Why a request gets no answer.
@@ -26,12 +28,18 @@ class Refused(Exception):  # noqa: N818 (an answer to a client, not an error of 
         param: str | None = None,
         after: float | None = None,
     ):
-        super().__init__(message)
-        self.status, self.kind, self.code, self.param, self.after = status, kind, code, param, after
+        super().__init__(message[:_MOST_CHARS])
+        self.status, self.kind, self.code, self.after = status, kind, code, after
+        self.param = param and param[:_MOST_CHARS]
 
     def body(self) -> dict[str, Any]:
         """The JSON object to send."""
         return {"error": {"message": str(self), "type": self.kind, "param": self.param, "code": self.code}}
+
+
+def internal() -> Refused:
+    """A fault of this program."""
+    return Refused(500, "internal error; the server's log has it", "server_error", "internal_error")
 
 
 _FAILURES = {

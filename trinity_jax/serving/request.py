@@ -1,7 +1,7 @@
 """What a client may ask of one request, whatever the wire form."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -15,7 +15,9 @@ class Wishes(Group):
     max_calls: Positive | None = Field(default=None, le=1000)
     max_cost: float | None = Field(default=None, ge=0)
     max_seconds: float | None = Field(default=None, gt=0)
-    models: tuple[str, ...] | None = Field(default=None, min_length=1)
+    models: tuple[Annotated[str, Field(max_length=200)], ...] | None = Field(
+        default=None, min_length=1, max_length=1000
+    )
     dry_run: bool = False
 
 

@@ -57,11 +57,12 @@ class _Request(Open):
     previous_response_id: None = None
     conversation: None = None
     background: Literal[False] | None = None
+    prompt: None = None
     trinity: Wishes = Wishes()
 
 
-def read(data: Any, name: str) -> Asked:
-    """A request's body to what is asked.
+def read(data: Any, name: str) -> tuple[Asked, dict[str, Any]]:
+    """A request's body to what is asked, and what of it every response object repeats.
 
     Raises:
         Refused: what is wrong with it.
@@ -82,7 +83,7 @@ def read(data: Any, name: str) -> Asked:
         "parallel_tool_calls": request.parallel_tool_calls if offered else None,
         "response_format": _format(request.text),
     }
-    return Asked(
+    asked = Asked(
         conversation(said, "input"),
         request.trinity,
         {field: value for field, value in form.items() if value is not None},
@@ -90,6 +91,16 @@ def read(data: Any, name: str) -> Asked:
         request.temperature,
         streamed=bool(request.stream),
     )
+    wanted = request.text and request.text.format
+    return asked, {
+        "instructions": request.instructions,
+        "max_output_tokens": request.max_output_tokens,
+        "parallel_tool_calls": request.parallel_tool_calls is not False,
+        "temperature": request.temperature,
+        "text": {"format": wanted.model_dump() if wanted else {"type": "text"}},
+        "tool_choice": request.tool_choice or "auto",
+        "tools": [tool.model_dump() for tool in request.tools or ()],
+    }
 
 
 def _format(text: _Text | None) -> dict[str, Any] | None:
@@ -141,14 +152,15 @@ def _image(part: _Part) -> dict[str, Any]:
     return {"type": "image_url", "image_url": {"url": part.image_url, **detail}}
 
 
-def whole(answer: Answer, name: str) -> dict[str, Any]:
-    """The object of a request that is not streamed."""
+def whole(answer: Answer, name: str, repeated: dict[str, Any]) -> dict[str, Any]:
+    """The object of a request that is not streamed; ``repeated`` is from `read`."""
+    cut = answer.finish == "length"
+    status = "incomplete" if cut else "completed"
     output = [_reasoning(answer.trace, answer.reasoning)] if answer.reasoning else []
     if answer.text or not answer.calls:
-        output.append(_message(answer.trace, answer.text, "completed"))
+        output.append(_message(answer.trace, answer.text, status))
     output += [_call(answer.trace, i, call) for i, call in enumerate(answer.calls)]
-    cut = answer.finish == "length"
-    found = _response(answer.trace, name, "incomplete" if cut else "completed", output)
+    found = _response(answer.trace, name, status, output, repeated)
     found["incomplete_details"] = {"reason": "max_output_tokens"} if cut else None
     counts = usage(answer)
     found["usage"] = {
@@ -163,15 +175,17 @@ def whole(answer: Answer, name: str) -> dict[str, Any]:
 
 
 class Events:
-    """The events of one streamed request, numbered."""
+    """The events of one streamed request, numbered (`server.Form`)."""
 
-    def __init__(self, trace: Trace, name: str):
-        self._trace, self._name, self._next = trace, name, 0
+    last = b""
+
+    def __init__(self, trace: Trace, name: str, repeated: dict[str, Any]):
+        self._trace, self._name, self._repeated, self._next = trace, name, repeated, 0
         self._thought = ""
 
     def first(self) -> Iterator[dict[str, Any]]:
         """Before anything is known."""
-        begun = _response(self._trace, self._name, "in_progress", [])
+        begun = _response(self._trace, self._name, "in_progress", [], self._repeated)
         yield self._event("response.created", response=begun)
         yield self._event("response.in_progress", response=begun)
 
@@ -187,7 +201,7 @@ class Events:
 
     def rest(self, answer: Answer) -> Iterator[dict[str, Any]]:
         """The answer."""
-        response = whole(answer, self._name)
+        response = whole(answer, self._name, self._repeated)
         for index, item in enumerate(response["output"]):
             if item["type"] == "reasoning":
                 text = item["summary"][0]["text"]
@@ -204,7 +218,7 @@ class Events:
 
     def failed(self, error: dict[str, Any]) -> Iterator[dict[str, Any]]:
         """There is no answer."""
-        response = _response(self._trace, self._name, "failed", [])
+        response = _response(self._trace, self._name, "failed", [], self._repeated)
         response["error"] = {"code": error["code"] or "server_error", "message": error["message"]}
         yield self._event("response.failed", response=response)
 
@@ -234,24 +248,22 @@ class Events:
         return {"type": kind, "sequence_number": self._next - 1, **fields}
 
 
-def _response(trace: Trace, name: str, status: str, output: list[dict[str, Any]]) -> dict[str, Any]:
+def _response(
+    trace: Trace, name: str, status: str, output: list[dict[str, Any]], repeated: dict[str, Any]
+) -> dict[str, Any]:
     return {
+        **repeated,
         "id": f"resp_{_tail(trace)}",
         "object": "response",
         "created_at": int(trace.created),
         "status": status,
         "error": None,
         "incomplete_details": None,
-        "instructions": None,
         "metadata": {},
         "model": name,
         "output": output,
-        "parallel_tool_calls": True,
         "previous_response_id": None,
         "store": False,
-        "temperature": None,
-        "tool_choice": "auto",
-        "tools": [],
         "top_p": None,
         "usage": None,
     }

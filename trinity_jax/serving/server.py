@@ -19,20 +19,20 @@ from aiohttp import web
 
 from trinity_jax.errors import UserError
 from trinity_jax.pool.limits import raise_descriptor_limit
-from trinity_jax.report import dashboard_page, run_page, runs_data
-from trinity_jax.serving import chat, responses
+from trinity_jax.serving import chat, dashboard, responses
+from trinity_jax.serving.body import read_body
 from trinity_jax.serving.keys import Client, Keys
-from trinity_jax.serving.refused import Refused
-from trinity_jax.serving.request import Asked
+from trinity_jax.serving.refused import Refused, internal
 from trinity_jax.serving.service import Service
+from trinity_jax.serving.stream import streamed
 from trinity_jax.serving.trace import Trace
 
 _log = logging.getLogger(__name__)
-_READ_SECONDS = 60.0
+_CLOSE_SECONDS = 2.0
 _RETRY_AFTER = 1.0
 _MOST_TRACES = 200
 _COLLECTED = (20_000, 20, 50)
-_OPEN = ("/health", "/dashboard")  # the dashboard's page holds no data: its script asks for it, with a key
+_OPEN = ("/health", dashboard.PATH)
 _GONE = 499  # nginx's number for a client that has left
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -42,13 +42,14 @@ class Server:
 
     Args:
         service: who answers; belongs to whoever made it.
-        keys: clients that may ask; None for everybody.
+        keys: clients that may ask; None for everybody on this machine.
         keys_file: where they are read from again.
         runs: folders of runs, or of several, for the dashboard.
 
     Attributes:
         in_flight: requests being answered.
-        draining: whether it is about to end.
+        held: bytes of their bodies.
+        draining: whether it is about to end: nothing new is begun.
     """
 
     def __init__(
@@ -57,68 +58,87 @@ class Server:
         self.service = service
         self._runs_in = tuple(runs)
         self.in_flight = 0
+        self.held = 0
         self.draining = False
         self._keys = keys
         self._keys_file = keys_file
 
     def app(self) -> web.Application:
         """The application; `run` runs it with what it needs."""
-        most = int(self.service.engine.settings.max_body_mb * 2**20)
-        app = web.Application(middlewares=[self._guard], client_max_size=most)
+        app = web.Application(middlewares=[self._guard])
         app.router.add_post("/v1/chat/completions", self._chat)
         app.router.add_post("/v1/responses", self._responses)
         app.router.add_get("/v1/models", self._models)
         app.router.add_get("/v1/models/{name}", self._model)
         app.router.add_get("/v1/traces", self._traces)
         app.router.add_get("/v1/traces/{number}", self._trace)
-        app.router.add_post("/admin/reload", self._reload)
-        app.router.add_get("/dashboard", self._dashboard)
-        app.router.add_get("/dashboard/runs.json", self._runs)
-        app.router.add_get("/dashboard/runs/{name}", self._run)
+        app.router.add_post("/admin/reload", self._admins(self._reload))
+        app.add_routes(dashboard.routes(self._runs_in, self._admins))
         app.router.add_get("/health", self._health)
-        app.router.add_get("/metrics", self._metrics)
+        app.router.add_get("/metrics", self._admins(self._metrics))
         return app
 
     async def reload(self) -> None:
-        """Load coordinator, pool and keys anew.
+        """Load keys, coordinator and pool anew. A key that was taken away is refused even where the rest fails.
 
         Raises:
-            UserError: what is wrong with them; the old ones stay.
+            UserError: what is wrong with them; the old coordinator and pool stay.
         """
-        keys = Keys.read(self._keys_file) if self._keys_file else self._keys
+        if self._keys_file:
+            self._keys = Keys.read(self._keys_file)
         await self.service.reload()
-        self._keys = keys
         _log.info("loaded the coordinator anew")
+
+    async def idle(self) -> None:
+        """Wait until no request is being answered."""
+        while self.in_flight:  # noqa: ASYNC110 (asked once, at the end)
+            await asyncio.sleep(0.02)
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Who asks, and every error in one form."""
         status = _GONE
         try:
-            if request.path not in _OPEN:
-                self._admit(request)
+            self._admit(request)
             response = await handler(request)
             status = response.status
         except Refused as refused:
             status, response = refused.status, _refusal(refused)
         except web.HTTPException as error:
             status, response = error.status, _refusal(_of_aiohttp(error, request))
-        except ConnectionError:
-            # The client has gone while it was written to.
-            raise asyncio.CancelledError from None
         except Exception:
             _log.exception("a request failed for a fault of this program")
-            status = 500
-            response = _refusal(
-                Refused(500, "internal error; the server's log has it", "server_error", "internal_error")
-            )
+            status, response = 500, _refusal(internal())
         finally:
             resource = request.match_info.route.resource
             route = resource.canonical if resource is not None else "unknown"
             self.service.metrics.requests.labels(route, str(status)).inc()
         return response
 
-    def _admit(self, request: web.Request) -> Client | None:
+    def _admit(self, request: web.Request) -> None:
+        """See who asks.
+
+        A page from anywhere can make its reader's browser send requests here. It can neither send JSON, nor a key, nor
+        (by a name that it points at this machine) a Host of this machine's own.
+
+        Raises:
+            Refused: nobody whom this server knows.
+        """
+        if not self._keys and not _local(_host(request.host)):
+            message = f"Host {request.host}: without keys this server answers to 127.0.0.1 and localhost alone"
+            raise Refused(403, message, code="forbidden_host")
+        if request.method == "POST" and request.content_type != "application/json":
+            message = f"expected the header Content-Type: application/json, got {request.content_type}"
+            raise Refused(415, message, code="unsupported_media_type")
+        if request.path not in _OPEN:
+            self._client(request)
+
+    def _client(self, request: web.Request) -> Client | None:
+        """Whose key came with a request; None where there are no keys.
+
+        Raises:
+            Refused: nobody's.
+        """
         if not self._keys:
             return None
         client = self._keys.client(request.headers.get("Authorization", ""))
@@ -127,55 +147,43 @@ class Server:
             raise Refused(401, message, code="invalid_api_key")
         return client
 
+    def _admins(self, handler: Handler) -> Handler:
+        """A handler for admins' keys alone, where there are keys: it tells, or changes, what is everybody's."""
+
+        async def guarded(request: web.Request) -> web.StreamResponse:
+            client = self._client(request)
+            if client is not None and not client.admin:
+                raise Refused(403, "an admin's key is needed here: make one with --admin", code="forbidden")
+            return await handler(request)
+
+        return guarded
+
+    def _whose(self, request: web.Request) -> str | None:
+        """Whose traces may be read: None for everybody's."""
+        client = self._client(request)
+        return None if client is None or client.admin else client.name
+
+    def _begun(self, request: web.Request) -> Trace:
+        client = self._client(request)
+        return Trace(client=None if client is None else client.name)
+
     async def _chat(self, request: web.Request) -> web.StreamResponse:
-        name = self.service.engine.settings.name
-        with _Place(self):
-            asked, with_usage = chat.read(await _body(request), name)
-            trace = Trace()
+        name, trace = self.service.engine.settings.name, self._begun(request)
+        with _Place(self) as place:
+            asked, with_usage = chat.read(await read_body(request, place.hold), name)
             if not asked.streamed:
                 return _json(chat.whole(await self.service.answer(asked, trace=trace), name))
-            chunks = chat.Chunks(trace.id, name)
-            stream = _Stream(request)
-            try:
-                answer = await self._streamed(
-                    stream, asked, trace, [chunks.first()], lambda line: [chunks.reasoning(line)]
-                )
-                await stream.send(chunks.rest(answer, with_usage))
-            except Refused as refused:
-                if not stream.begun:
-                    raise
-                await stream.send([refused.body()])
-            return await stream.end(b"data: [DONE]\n\n")
+            form = chat.Chunks(trace.id, name, with_usage)
+            return await streamed(request, form, lambda tell: self.service.answer(asked, tell, trace))
 
     async def _responses(self, request: web.Request) -> web.StreamResponse:
-        name = self.service.engine.settings.name
-        with _Place(self):
-            asked = responses.read(await _body(request), name)
-            trace = Trace()
+        name, trace = self.service.engine.settings.name, self._begun(request)
+        with _Place(self) as place:
+            asked, repeated = responses.read(await read_body(request, place.hold), name)
             if not asked.streamed:
-                return _json(responses.whole(await self.service.answer(asked, trace=trace), name))
-            events = responses.Events(trace, name)
-            stream = _Stream(request, named=True)
-            try:
-                answer = await self._streamed(stream, asked, trace, events.first(), events.reasoning)
-                await stream.send(events.rest(answer))
-            except Refused as refused:
-                if not stream.begun:
-                    raise
-                await stream.send(events.failed(refused.body()["error"]))
-            return await stream.end()
-
-    async def _streamed(self, stream: "_Stream", asked: Asked, trace: Trace, first: Any, told: Callable[[str], Any]):
-        """The answer, with what is told on the way sent. The stream begins with the first turn's end, so that a request
-        that nobody can answer still gets an error's status."""
-
-        async def tell(line: str) -> None:
-            await stream.send([] if stream.begun else first)
-            await stream.send(told(line))
-
-        answer = await self.service.answer(asked, tell, trace)
-        await stream.send([] if stream.begun else first)
-        return answer
+                return _json(responses.whole(await self.service.answer(asked, trace=trace), name, repeated))
+            form = responses.Events(trace, name, repeated)
+            return await streamed(request, form, lambda tell: self.service.answer(asked, tell, trace))
 
     async def _models(self, _: web.Request) -> web.Response:
         return _json({"object": "list", "data": [self._card()]})
@@ -199,40 +207,22 @@ class Server:
 
     async def _traces(self, request: web.Request) -> web.Response:
         asked = request.query.get("limit", "50")
-        if not asked.isdecimal() or not 1 <= int(asked) <= _MOST_TRACES:
+        if not asked.isdecimal() or len(asked) > 3 or not 1 <= int(asked) <= _MOST_TRACES:
             raise Refused(400, f"limit: expected 1 to {_MOST_TRACES}", param="limit")
-        return _json({"object": "list", "data": self.service.traces.latest(int(asked))})
+        return _json({"object": "list", "data": self.service.traces.latest(int(asked), self._whose(request))})
 
     async def _trace(self, request: web.Request) -> web.Response:
-        found = self.service.traces.get(request.match_info["number"])
+        found = self.service.traces.get(request.match_info["number"], self._whose(request))
         if found is None:
             raise Refused(404, "no such trace; only the latest are kept", code="trace_not_found")
         return _json(found)
 
-    async def _reload(self, request: web.Request) -> web.Response:
-        client = self._admit(request)
-        if client is not None and not client.admin:
-            raise Refused(403, "this key may not reload: make one with --admin", code="forbidden")
+    async def _reload(self, _: web.Request) -> web.Response:
         try:
             await self.reload()
         except UserError as error:
-            raise Refused(409, f"nothing changed: {error}", code="reload_failed") from error
+            raise Refused(409, f"coordinator and pool stay as they were: {error}", code="reload_failed") from error
         return _json(self._card())
-
-    async def _dashboard(self, _: web.Request) -> web.Response:
-        return web.Response(text=dashboard_page(), content_type="text/html")
-
-    async def _runs(self, _: web.Request) -> web.Response:
-        return _json(await asyncio.to_thread(runs_data, self._runs_in))
-
-    async def _run(self, request: web.Request) -> web.Response:
-        try:
-            page = await asyncio.to_thread(run_page, self._runs_in, request.match_info["name"])
-        except KeyError:
-            raise Refused(404, "no such run", code="not_found") from None
-        except UserError as error:
-            raise Refused(409, str(error), code="unreadable_run") from error
-        return web.Response(text=page, content_type="text/html")
 
     async def _health(self, _: web.Request) -> web.Response:
         state = "draining" if self.draining else "ok"
@@ -244,58 +234,46 @@ class Server:
 
 
 class _Place:
-    """One of the requests that may be answered at once.
+    """One of the requests that may be answered at once, and the memory that its body takes.
 
     Raises:
-        Refused: all are taken.
+        Refused: all are taken, or the server is about to end.
     """
 
     def __init__(self, server: Server):
         self._server = server
+        self._bytes = 0
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> "_Place":
         most = self._server.service.engine.settings.max_in_flight
+        if self._server.draining:
+            raise Refused(503, "this server is about to end", "server_error", "draining", after=_RETRY_AFTER)
         if self._server.in_flight >= most:
-            message = f"{most} requests are being answered; try again"
-            raise Refused(429, message, "rate_limit_error", "rate_limit_exceeded", after=_RETRY_AFTER)
+            raise _full(f"{most} requests are being answered; try again")
         self._server.in_flight += 1
+        return self
+
+    def hold(self, more: int) -> None:
+        """So many bytes more of the body have come.
+
+        Raises:
+            Refused: it is too large, or all bodies together are.
+        """
+        settings = self._server.service.engine.settings
+        self._server.held += more
+        self._bytes += more
+        if self._bytes > settings.max_body_mb * 2**20:
+            raise Refused(413, "the body is larger than serving.max_body_mb", code="request_too_large")
+        if self._server.held > settings.max_in_flight_mb * 2**20:
+            raise _full("large requests are being answered; try again")
 
     def __exit__(self, *_: object) -> None:
         self._server.in_flight -= 1
+        self._server.held -= self._bytes
 
 
-class _Stream:
-    """Server-sent events; ``named`` writes each one's type as Responses have it."""
-
-    def __init__(self, request: web.Request, named: bool = False):
-        self._request, self._named = request, named
-        self._response = web.StreamResponse(
-            headers={
-                "Content-Type": "text/event-stream; charset=utf-8",
-                "Cache-Control": "no-cache",
-                "X-Accel-Buffering": "no",
-            }
-        )
-
-    @property
-    def begun(self) -> bool:
-        """Whether the status is out."""
-        return self._response.prepared
-
-    async def send(self, events: Any) -> None:
-        """All in one write."""
-        text = "".join(
-            (f"event: {event['type']}\n" if self._named else "") + f"data: {json.dumps(event)}\n\n" for event in events
-        )
-        if text:
-            if not self.begun:
-                await self._response.prepare(self._request)
-            await self._response.write(text.encode())
-
-    async def end(self, last: bytes = b"") -> web.StreamResponse:
-        """Nothing follows."""
-        await self._response.write_eof(last)
-        return self._response
+def _full(message: str) -> Refused:
+    return Refused(429, message, "rate_limit_error", "rate_limit_exceeded", after=_RETRY_AFTER)
 
 
 def _json(data: Any, status: int = 200) -> web.Response:
@@ -312,36 +290,21 @@ def _refusal(refused: Refused) -> web.Response:
 
 
 def _of_aiohttp(error: web.HTTPException, request: web.Request) -> Refused:
-    if error.status == 413:
-        return Refused(413, "the body is larger than serving.max_body_mb", code="request_too_large")
     code = {404: "not_found", 405: "method_not_allowed"}.get(error.status)
     return Refused(error.status, f"{request.method} {request.path}: {error.reason}", code=code)
 
 
-async def _body(request: web.Request) -> Any:
-    """The JSON object in a request's body, without halves of surrogate pairs (neither UTF-8 nor tokenizers take them).
+def _host(header: str) -> str:
+    """The name in a Host header, without its port."""
+    return header[1:].partition("]")[0] if header.startswith("[") else header.partition(":")[0]
 
-    Raises:
-        Refused: there is none.
-    """
+
+def _local(host: str) -> bool:
+    """Whether a name or address is this machine's own."""
     try:
-        async with asyncio.timeout(_READ_SECONDS):
-            data = await request.read()
-    except TimeoutError:
-        raise Refused(408, f"the body did not come within {_READ_SECONDS:g} s", code="timeout") from None
-    try:
-        found = json.loads(data, parse_constant=_no_number)
-        if b"\\u" in data:
-            found = json.loads(json.dumps(found, ensure_ascii=False).encode("utf-8", "replace"))
-    except (ValueError, RecursionError) as error:
-        raise Refused(400, f"We could not parse the JSON body of your request ({error})") from None
-    if not isinstance(found, dict):
-        raise Refused(400, f"body: expected a JSON object, got {type(found).__name__}")
-    return found
-
-
-def _no_number(text: str) -> None:
-    raise ValueError(f"{text} is not JSON")
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
 
 
 def check_bind(host: str, keys: Keys | None) -> None:
@@ -350,18 +313,14 @@ def check_bind(host: str, keys: Keys | None) -> None:
     Raises:
         UserError: it has none.
     """
-    if keys:
-        return
-    try:
-        local = ip_address(host).is_loopback
-    except ValueError:
-        local = host == "localhost"
-    if not local:
+    if not keys and not _local(host):
         raise UserError(f"--host {host}: others could spend this pool's money: add --keys FILE, or bind to 127.0.0.1")
 
 
 async def run(server: Server, host: str, port: int, started: Callable[[str], None]) -> None:
     """Serve until SIGTERM or SIGINT, then let what is being answered end; SIGHUP loads everything anew.
+
+    Meanwhile it still listens: new work is refused with 503, and ``/health`` says that it is draining.
 
     Args:
         server: belongs to the caller, as its service does.
@@ -377,12 +336,11 @@ async def run(server: Server, host: str, port: int, started: Callable[[str], Non
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_COLLECTED)
-    settings = server.service.engine.settings
     runner = web.AppRunner(
         server.app(),
         handler_cancellation=True,
         access_log=None,
-        shutdown_timeout=settings.drain_seconds,
+        shutdown_timeout=_CLOSE_SECONDS,
         keepalive_timeout=75,
     )
     await runner.setup()
@@ -392,7 +350,9 @@ async def run(server: Server, host: str, port: int, started: Callable[[str], Non
         try:
             await server.reload()
         except UserError as error:
-            _log.error("nothing was loaded anew: %s", error)
+            _log.error("coordinator and pool stay as they were: %s", error)
+        except Exception:
+            _log.exception("coordinator and pool stay as they were, for a fault of this program")
 
     def hang_up() -> None:
         task = asyncio.create_task(reload())
@@ -411,6 +371,10 @@ async def run(server: Server, host: str, port: int, started: Callable[[str], Non
         where = runner.addresses[0]
         started(f"http://{f'[{where[0]}]' if ':' in where[0] else where[0]}:{where[1]}")
         await stop.wait()
+        server.draining = True
+        with suppress(TimeoutError):
+            async with asyncio.timeout(server.service.engine.settings.drain_seconds):
+                await server.idle()
     finally:
         server.draining = True
         await runner.cleanup()

@@ -41,6 +41,7 @@ class Service:
         self._users: Counter[int] = Counter()
         self._retired: dict[int, Engine] = {}
         self._loading = asyncio.Lock()
+        self._leaving: set[asyncio.Task[None]] = set()
 
     @classmethod
     async def open(cls, coordinator: Path, pool: Path | PoolFile, journal: Path | None = None) -> "Service":
@@ -55,13 +56,15 @@ class Service:
             UserError: what is wrong with any of them.
         """
         settings = _read(pool)
-        chooser = await asyncio.to_thread(Chooser.load, coordinator, settings.serving)
         kept = Unrecorded() if journal is None else Journal.open(journal)
+        chooser = None
         try:
+            chooser = await asyncio.to_thread(Chooser.load, coordinator, settings.serving)
             connected = await build_pool(fitted(settings, chooser.names), kept, settings.budget, need_all=False)
         except BaseException:
             kept.close()
-            chooser.close()
+            if chooser is not None:
+                chooser.close()
             raise
         return cls(_engine(chooser, connected, settings.serving), coordinator, pool)
 
@@ -71,7 +74,7 @@ class Service:
         Raises:
             Refused: there is none.
         """
-        trace, began, engine = trace or Trace(), time.perf_counter(), self.engine
+        trace, engine = trace or Trace(), self.engine
         self._users[id(engine)] += 1
         try:
             return await Session(engine, asked, trace, tell).run()
@@ -81,15 +84,18 @@ class Service:
         except Refused as refused:
             trace.end, trace.error = trace.end or "failed", str(refused)
             raise
+        except Exception as error:
+            trace.end, trace.error = "failed", f"internal error: {type(error).__name__}"
+            raise
         finally:
-            trace.ms = 1e3 * (time.perf_counter() - began)
+            trace.ms = 1e3 * (time.perf_counter() - trace.came)
             self.metrics.count(trace)
             self.traces.add(trace)
             self._users[id(engine)] -= 1
             if not self._users[id(engine)]:
                 del self._users[id(engine)]
                 if retired := self._retired.pop(id(engine), None):
-                    await _leave(retired)
+                    self._leave(retired)
 
     async def reload(self) -> None:
         """Load coordinator and pool file anew, while requests go on with the old ones.
@@ -115,17 +121,25 @@ class Service:
             connected.ledger = old.pool.ledger
             connected.ledger.recap(settings.budget)
             self.engine = _engine(chooser, connected, settings.serving)
+            self.traces.most = settings.serving.traces
             self.metrics.reloads.inc()
             if self._users[id(old)]:
                 self._retired[id(old)] = old
             else:
                 del self._users[id(old)]
-                await _leave(old)
+                self._leave(old)
+
+    def _leave(self, engine: Engine) -> None:
+        """Let an engine go that nobody uses; nobody waits for it either."""
+        task = asyncio.create_task(_left(engine))
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)
 
     async def close(self) -> None:
         """Free everything; requests are over by then."""
         for engine in self._retired.values():
-            await _leave(engine)
+            self._leave(engine)
+        await asyncio.gather(*self._leaving)
         self.engine.chooser.close()
         await self.engine.pool.close()
 
@@ -164,6 +178,6 @@ def _engine(chooser: Chooser, pool: Pool, settings: ServingSettings) -> Engine:
     return Engine(chooser, pool, settings, chooser.names.index(name) if name in chooser.names else None)
 
 
-async def _leave(engine: Engine) -> None:
+async def _left(engine: Engine) -> None:
     engine.chooser.close()
     await engine.pool.hang_up()

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 from trinity_jax.config import ServingSettings
-from trinity_jax.episode.episode import ROLES, EpisodeState, Role, role_for, start, step
+from trinity_jax.episode.episode import ROLES, End, EpisodeState, Role, role_for, start, step
 from trinity_jax.pool.client import Endpoint
 from trinity_jax.pool.pool import Pool
 from trinity_jax.pool.reply import TOOL_CALLS, Message, Outcome, Reply, Sampling
@@ -57,8 +57,10 @@ class Session:
     def __init__(self, engine: Engine, asked: Asked, trace: Trace, tell: Tell | None = None):
         self._engine, self._asked, self._trace, self._tell = engine, asked, trace, tell
         described, settings, wishes = engine.chooser.coordinator.description, engine.settings, asked.wishes
-        calls = min(filter(None, (settings.max_calls or described.episode.max_calls, wishes.max_calls)))
-        changes = {"max_calls": calls, "verifier_needs_response": True}
+        # Those who ask for a cap get no call more, substitutes included; the coordinator's own counts turns.
+        self._cap = min(filter(None, (settings.max_calls, wishes.max_calls)), default=None)
+        turns = min(filter(None, (settings.max_calls or described.episode.max_calls, wishes.max_calls)))
+        changes = {"max_calls": turns, "verifier_needs_response": True}
         self._episode = described.episode.model_copy(update=changes)
         self._most = min((cap for cap in (settings.max_cost, wishes.max_cost) if cap is not None), default=None)
         self._seconds = min(settings.max_seconds, wishes.max_seconds or settings.max_seconds)
@@ -77,11 +79,11 @@ class Session:
         Raises:
             Refused: there is none.
         """
-        if self._asked.wishes.dry_run:
-            return await self._rehearse()
-        clock = asyncio.timeout(self._seconds)
+        clock = asyncio.timeout(self._seconds - (time.perf_counter() - self._trace.came))
         try:
             async with clock:
+                if self._asked.wishes.dry_run:
+                    return await self._rehearse()
                 await self._play()
         except TimeoutError:
             if not clock.expired():
@@ -117,6 +119,8 @@ class Session:
                 turn = TurnTrace(1, "", _ALONE, forward_ms=1e3 * picked.seconds, decide_ms=1e3 * (decided - came))
                 await self._single(model, turn)
                 return
+            if self._left() == 1 and self._state.forced_role is Role.THINKER:
+                self._state = dataclasses.replace(self._state, forced_role=None)
             role = role_for(self._state, ROLES[picked.choice.role])
             turn = TurnTrace(
                 len(self._state.turns) + 1,
@@ -128,12 +132,19 @@ class Session:
                 decide_ms=1e3 * (decided - came),
             )
             await self._turn(picked, role, turn)
+            if self._trace.end is None and not self._left():
+                self._trace.end = str(End.CALLS_SPENT)
+
+    def _left(self) -> int:
+        """Turns that may still be taken, each with one call at least."""
+        turns = self._episode.max_calls - len(self._state.turns)
+        return turns if self._cap is None else min(turns, self._cap - len(self._trace.turns))
 
     async def _pick(self) -> Picked:
-        left = self._episode.max_calls - len(self._state.turns)
-        roles = (True, left > 1, self._state.response is not None)
-        turn = len(self._state.turns)
-        picked = await self._engine.chooser.choose(self._state, self._number, turn, roles, self._mask)
+        roles = (True, self._left() > 1, self._state.response is not None)
+        turn, said = len(self._state.turns), self._asked.conversation
+        question = None if turn else said.said[said.place].text
+        picked = await self._engine.chooser.choose(self._state, self._number, turn, roles, self._mask, question)
         self._trace.router_tokens += picked.tokens
         if picked.distance is not None:
             self._trace.distance, self._trace.threshold = picked.distance, self._engine.chooser.threshold
@@ -207,12 +218,12 @@ class Session:
         turn: TurnTrace,
         probs: tuple[float, ...] | None,
     ) -> tuple[int, Reply] | None:
-        """Who replied, and what; None where the request ends here with the response it has.
+        """Who replied, and what; None where the request ends here with the response it has, or has to choose again.
 
         Raises:
-            Refused: nobody replied or the money does not cover a call, and there is no response yet.
+            Refused: nobody replied or the money covers nobody's call, and there is no response yet.
         """
-        names, misses, why = self._engine.chooser.names, [], None
+        names, misses, dear, why = self._engine.chooser.names, [], None, None
         for model in order:
             line = dataclasses.replace(
                 turn, model=names[model], substitute=why, model_probability=None if probs is None else probs[model]
@@ -221,12 +232,16 @@ class Session:
             if (down := self._unreachable(model)) is not None:
                 reply = Reply(Outcome.ERROR, attempts=0, detail=down)
             elif (cost := self._too_dear(model, sampling, messages)) is not None:
-                if self._state.response is None:
-                    raise Refused(400, f"{cost} of {line.model}", code="max_cost_too_small", param="trinity.max_cost")
-                self._trace.end = "cost_spent"
-                return None
+                # Another may be cheaper.
+                dear, why = dear or f"{cost} of {line.model}", f"{line.model}: {cost}"
+                continue
+            elif self._cap is not None and len(self._trace.turns) >= self._cap:
+                break
+            elif misses and self._left() == 1 and self._state.response is None and role not in (Role.WORKER, _ALONE):
+                return None  # the failure took a call, and the last one has to be a Worker's: choose again
             else:
                 self._trace.turns.append(line)
+                turn = dataclasses.replace(turn, forward_ms=0.0, decide_ms=0.0)
                 reply = await self._call(model, role, messages, sampling, line)
                 if reply.outcome.gradable:
                     self._stood_in(model, why)
@@ -234,12 +249,14 @@ class Session:
             misses.append((names[model], reply))
             self._down.add(model)
             why = f"{names[model]}: {reply.outcome}: {reply.detail or 'no detail'}"
-            turn = dataclasses.replace(turn, forward_ms=0.0, decide_ms=0.0)
             if reply.outcome is Outcome.REFUSED_BUDGET:
                 break
+        spent = dear is not None and not misses
         if self._state.response is None:
+            if spent:
+                raise Refused(400, dear or "", code="max_cost_too_small", param="trinity.max_cost")
             raise failed(misses)
-        self._trace.end = "failed"
+        self._trace.end = "cost_spent" if spent else "failed"
         return None
 
     def _stood_in(self, model: int, why: str | None) -> None:
@@ -270,9 +287,19 @@ class Session:
     ) -> Reply:
         began = time.perf_counter()
         same = (model, role, messages)
+
+        def reserved(cost: float) -> None:
+            line.cost = cost
+
         try:
             reply = await self._engine.pool.call_alone(
-                model, role, messages, scope=self._trace.id, sampling=sampling, occurrence=self._made[same]
+                model,
+                role,
+                messages,
+                scope=self._trace.id,
+                sampling=sampling,
+                occurrence=self._made[same],
+                reserved=reserved,
             )
         except BaseException:
             line.outcome = "cancelled"
@@ -297,8 +324,10 @@ class Session:
     def _answer(self) -> Answer:
         reply, asked = self._state.response or "", self._asked
         alone = self._trace.end == "fallback" or asked.formed or bool(self._calls)
-        text = shortened(reply.strip() if alone else plain(reply), asked.stop)
-        return Answer(text, self._finish, self._trace, self._calls, "".join(self._lines))
+        whole = reply.strip() if alone else plain(reply)
+        text = shortened(whole, asked.stop)
+        finish = "stop" if len(text) < len(whole) and self._finish == "length" else self._finish
+        return Answer(text, finish, self._trace, self._calls, "".join(self._lines))
 
 
 def _mask(engine: Engine, asked: Asked) -> tuple[bool, ...]:

@@ -5,6 +5,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 
@@ -20,7 +21,8 @@ class TurnTrace:
         role_probability: for this role.
         forced: whether a Thinker asked for the role.
         substitute: why this model speaks in place of the chosen one.
-        outcome: the pool's word for how the call ended.
+        outcome: the pool's word for how the call ended; ``cancelled`` where nobody waited for that.
+        cost: of a call under way or cancelled what was set aside for it, as the pool's caps count it.
         verdict: whether a Verifier accepted.
         forward_ms: the coordinator's forward passes that this turn waited for.
         decide_ms: the same with everything around them.
@@ -61,7 +63,9 @@ class Trace:
         turns: calls in order.
         answered_by: number of the line in ``turns`` whose reply is the answer.
         would: of a dry run: model, role, and both distributions.
-        ms: from the request's arrival to its answer.
+        client: whose key it came with; None where there are no keys.
+        ms: from the request's arrival, before its body was read, to its answer.
+        came: `time.perf_counter` at its arrival; not told.
     """
 
     id: str = field(default_factory=lambda: f"trace_{secrets.token_hex(12)}")
@@ -75,7 +79,9 @@ class Trace:
     answered_by: int | None = None
     would: dict[str, Any] | None = None
     error: str | None = None
+    client: str | None = None
     ms: float = 0.0
+    came: float = field(default_factory=time.perf_counter)
 
     @property
     def cost(self) -> float:
@@ -100,7 +106,7 @@ class Trace:
             "cost": self.cost,
             "ms": round(self.ms, 3),
         }
-        return {name: value for name, value in found.items() if value is not None}
+        return {name: value for name, value in found.items() if value is not None and name != "came"}
 
 
 def _short(turn: TurnTrace) -> dict[str, Any]:
@@ -109,22 +115,24 @@ def _short(turn: TurnTrace) -> dict[str, Any]:
 
 
 class Traces:
-    """The last requests' traces, bounded."""
+    """The last requests' traces, ``most`` of them."""
 
     def __init__(self, most: int):
-        self._most = most
+        self.most = most
         self._kept: OrderedDict[str, dict[str, Any]] = OrderedDict()
 
     def add(self, trace: Trace) -> None:
         """Keep one, and let the oldest go where there are too many."""
         self._kept[trace.id] = trace.to_json()
-        while len(self._kept) > self._most:
+        while len(self._kept) > self.most:
             self._kept.popitem(last=False)
 
-    def get(self, number: str) -> dict[str, Any] | None:
-        """By id."""
-        return self._kept.get(number)
+    def get(self, number: str, client: str | None = None) -> dict[str, Any] | None:
+        """By id; of one client's alone where one is named."""
+        found = self._kept.get(number)
+        return found if found is not None and client in (None, found.get("client")) else None
 
-    def latest(self, most: int) -> Iterable[dict[str, Any]]:
-        """The newest first."""
-        return [trace for trace, _ in zip(reversed(self._kept.values()), range(most), strict=False)]
+    def latest(self, most: int, client: str | None = None) -> Iterable[dict[str, Any]]:
+        """The newest first; one client's alone where one is named."""
+        own = (trace for trace in reversed(self._kept.values()) if client in (None, trace.get("client")))
+        return list(islice(own, most))

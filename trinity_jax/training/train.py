@@ -20,6 +20,7 @@ from trinity_jax.episode.transcript import view
 from trinity_jax.errors import UserError
 from trinity_jax.evaluation import table
 from trinity_jax.evaluation.baselines import Comparison, compare
+from trinity_jax.evaluation.deciders import FixedPolicy
 from trinity_jax.evaluation.forecast import trained_episodes
 from trinity_jax.evaluation.intervals import known_mean
 from trinity_jax.evaluation.scores import episode_keys
@@ -165,9 +166,20 @@ def _compare(
 
 
 def _best_alone(comparison: Comparison, names: Sequence[str]) -> str:
-    """The model with the most right answers at one call; of equals the first."""
-    right = {scores.name: np.nan_to_num(known_mean(scores.per_question), nan=-1.0) for scores in comparison.scores}
-    return max(names, key=lambda name: right[f"{name}, one call"])
+    """The model with the most right answers by itself; of equals the first.
+
+    On training questions where they were played, as its own Verifier (the search of fixed policies), so that held-out
+    questions choose nothing that is served; else on those, at one call.
+    """
+    if comparison.search is not None:
+        search = comparison.search
+        played = dict(zip(search.policies, search.scores, strict=True))
+        alone = [played[FixedPolicy(model, model)] for model in range(len(names))]
+    else:
+        single = {scores.name: scores for scores in comparison.scores}
+        alone = [single[f"{name}, one call"] for name in names]
+    right = [np.nan_to_num(known_mean(scores.per_question), nan=-1.0) for scores in alone]
+    return names[int(np.argmax(right))]
 
 
 def _transcripts(
