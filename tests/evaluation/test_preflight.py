@@ -11,7 +11,7 @@ from trinity_jax import config
 from trinity_jax.config import BudgetSettings
 from trinity_jax.episode.episode import Role
 from trinity_jax.evaluation.deciders import FixedPolicy
-from trinity_jax.evaluation.preflight import SCOPE, Findings, bills, inspect, share, show, summary
+from trinity_jax.evaluation.preflight import SCOPE, Findings, bills, doubts, inspect, share, show, summary
 from trinity_jax.evaluation.scores import episode_keys
 from trinity_jax.pool.journal import Journal
 from trinity_jax.pool.ledger import Ledger
@@ -56,6 +56,8 @@ def questions(make_questions):
 
 
 def look(tmp_path, questions, *models: Scripted) -> Findings:
+    tmp_path.mkdir(exist_ok=True)
+
     async def go():
         journal = Journal.open(tmp_path / "journal.sqlite")
         async with Pool(models, journal, Ledger(BudgetSettings()), [Seat("here", m.name) for m in models]) as pool:
@@ -129,6 +131,19 @@ def test_the_bill_and_the_page(tmp_path, questions):
     assert "[bo]" in screen.getvalue()
     assert f"{most.calls:,}" in screen.getvalue()
     assert summary(found, SETTINGS, 4)["most"]["calls"] == most.calls
+
+
+def test_caps_below_the_forecast_and_models_that_tell_nothing_apart_are_said(tmp_path, questions):
+    found = look(tmp_path, questions, Scripted("ada"), Scripted("bo"))
+    _, about, _ = bills(found, SETTINGS, 4)
+    [same] = doubts(found, SETTINGS, about)
+    assert "nothing to choose" in same
+    capped = SETTINGS.model_copy(update={"budget": BudgetSettings(calls=5, tokens=10**9)})
+    assert [line.split(":")[0] for line in doubts(found, capped, about)] == ["budget.calls", same.split(":")[0]]
+    lost = look(tmp_path / "lost", questions, *(Scripted(n, worker="<answer>9</answer>") for n in ("ada", "bo")))
+    assert "nothing to learn" in doubts(lost, SETTINGS, about)[0]
+    better = look(tmp_path / "better", questions, Scripted("ada"), Scripted("bo", worker="<answer>2</answer>"))
+    assert doubts(better, SETTINGS, about) == []
 
 
 def test_few_questions_have_wide_intervals():

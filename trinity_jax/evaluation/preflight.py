@@ -220,6 +220,24 @@ def show(console: Console, findings: Findings, settings: Settings, population: i
         table.add_row(f"all: {name}", *(format(getattr(total, name), unit) for total in (about, most)))
     console.print(table)
     console.print("about: choices as an untrained policy makes them; hours: waiting for models, not deciding")
+    for line in doubts(findings, settings, about):
+        console.print(f"[bold]{escape(line)}[/bold]")
+
+
+def doubts(findings: Findings, settings: Settings, about: Bill) -> list[str]:
+    """What speaks against going on though nothing is at fault: caps below the forecast, models that know nothing."""
+    budget = settings.budget
+    wanted = {"calls": about.calls, "cost": about.cost, "tokens": about.tokens}
+    found = [
+        f"budget.{name}: {cap:,} is less than the run takes, about {wanted[name]:,.4g}: it will stop there"
+        for name in wanted
+        if (cap := getattr(budget, name)) is not None and wanted[name] > cap
+    ]
+    if findings.oracle.size and np.nanmax(np.append(findings.oracle, 0.0)) == 0.0:
+        found.append("no model was right on any of these questions: as far as they tell there is nothing to learn")
+    elif not any(apart > 0 for _, _, apart in findings.disagreement()) and len(findings.single) > 1:
+        found.append("the models were right on the same questions: as far as they tell there is nothing to choose")
+    return found
 
 
 def summary(findings: Findings, settings: Settings, population: int) -> dict[str, Any]:
