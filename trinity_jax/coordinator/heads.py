@@ -297,7 +297,7 @@ class Profile(Head):
         return f"profile, {len(self.profiles[0])} features a model"
 
 
-def spread(profiles: Float[Array, "L f"], numbers: Float[Array, "f+3 *B"]) -> Float[Array, "L+3 *B"]:
+def spread(profiles: Float[Array, "L f"], numbers: Float[Array, "f+3 ..."]) -> Float[Array, "L+3 ..."]:
     """Numbers of features to numbers of models; the last three, of the roles, stay as they are."""
     models = jnp.einsum("lf,f...->l...", profiles, numbers[:-3], precision=jax.lax.Precision.HIGHEST)
     return jnp.concatenate([models, numbers[-3:]])
