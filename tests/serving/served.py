@@ -127,7 +127,7 @@ async def serving(service: Service, keys: Keys | None = None) -> AsyncIterator[t
 
 
 async def met(condition: Callable[[], Any]) -> None:
-    """Wait until something is so; fails after ten seconds."""
-    async with asyncio.timeout(10):
+    """Wait until something is so; fails after a minute (compiling takes seconds on a busy machine)."""
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110 (what is waited for has no event)
             await asyncio.sleep(0.01)

@@ -195,7 +195,7 @@ def test_a_client_sees_its_own_requests_alone_and_an_admin_all(coordinator, tmp_
             headers = {"Authorization": f"Bearer {names[who]}"}
             method = "POST" if fields else "GET"
             async with session.request(method, url + path, headers=headers, json=fields or None) as response:
-                return response.status, await response.json() if response.content_type == "application/json" else None
+                return response.status, await response.json() if response.content_type == "application/json" else {}
 
         number = (await ask("bob", CHAT, **BODY))[1]["trinity"]["id"]
         seen = {who: [t["id"] for t in (await ask(who, "/v1/traces"))[1]["data"]] for who in names}
@@ -230,7 +230,7 @@ def test_keys_are_asked_for_and_only_their_hashes_are_kept(coordinator, tmp_path
     assert play(coordinator, body, keys=Keys.read(path)) == [401, 401, 200, 401, 401, 401, 200, 403, 409]
 
 
-def line(name="a", admin=False, digest="0" * 64):
+def line(name: object = "a", admin: object = False, digest: str = "0" * 64) -> str:
     return json.dumps({"name": name, "admin": admin, "sha256": digest})
 
 
