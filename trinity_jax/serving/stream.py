@@ -68,8 +68,8 @@ async def streamed(request: web.Request, form: Form, answer: Callable[[Tell], Aw
         if not isinstance(error, Refused):
             _log.exception("a stream failed for a fault of this program")
         refused = error if isinstance(error, Refused) else internal()
+        # The body ends whole, so the connection stays good; closing it would cost the client that reuses it a request.
         await stream.send(form.failed(refused.body()["error"]))
-        stream.response.force_close()
     await stream.write(form.last, end=True)
     return stream.response
 
