@@ -117,8 +117,7 @@ def execute(command: str) -> None:
     words = shlex.split(command, comments=True)
     if words[:2] == ["python", "experiments/run.py"]:
         run = Path(words[words.index("--run-dir") + 1]) if "--run-dir" in words else None
-        begins_anew = run and "--resume" not in words and (run / "config.yaml").exists()
-        if begins_anew:
+        if run and "--resume" not in words and (run / "config.yaml").exists():
             shutil.rmtree(run)
         assert experiments_run.main(words[2:]) == 0, command
     elif words[:3] == ["python", "-m", "trinity_jax"] and len(words) == 4:

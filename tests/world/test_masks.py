@@ -54,9 +54,9 @@ def test_a_masked_model_is_never_played_and_the_probabilities_say_so():
     )
 
     def one(key):
-        keys = jax.random.split(key)
+        first, second = jax.random.split(key)
         allowed = here.allowed(jnp.int32(0))
-        trace = play(lambda s: logits[s], here.skills.take(0), here.histories, *keys, K, models=allowed)[1]
+        trace = play(lambda s: logits[s], here.skills.take(0), here.histories, first, second, K, models=allowed)[1]
         return trace, log_probability(logits[trace.history], trace, here.histories, models=allowed)
 
     trace, chance = jax.vmap(one)(jax.random.split(jax.random.key(2), 50))

@@ -110,7 +110,7 @@ def _check(options: argparse.Namespace, coordinator: Any) -> int:
         raise UserError("pool check: the coordinator has no profile to compare with: name an --out for one with it")
     job = training.Job(coordinator, pool, training.read(options.config, tuple(options.set)), _calls(options))
     profiled, looks = training.check(job, _console(), options.yes)
-    if profiled is not None:
+    if profiled is not None and options.out is not None:
         print("a first profile: nothing to compare with yet")
         return _write(options.out, profiled)
     for look in looks:
