@@ -5,6 +5,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from trinity_jax.errors import UserError
+
 
 def add(commands: Any) -> None:
     """Say what it takes."""
@@ -38,7 +40,6 @@ def add(commands: Any) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     from trinity_jax.coordinator.export import load_coordinator
-    from trinity_jax.errors import UserError
 
     if options.out is None and options.action != "check":
         raise UserError(f"pool {options.action}: --out: name the folder of the new coordinator")
@@ -56,7 +57,6 @@ def _run(options: argparse.Namespace) -> int:
 
 def _drop(options: argparse.Namespace, coordinator: Any) -> int:
     from trinity_jax.coordinator import pool_change
-    from trinity_jax.errors import UserError
 
     names = options.names
     if options.pool is not None:
@@ -75,7 +75,6 @@ def _drop(options: argparse.Namespace, coordinator: Any) -> int:
 
 def _add(options: argparse.Namespace, coordinator: Any) -> int:
     from trinity_jax.coordinator import pool_change
-    from trinity_jax.errors import UserError
     from trinity_jax.training import pool_change as training
 
     pool, where = training.read_pool(options.pool), str(options.pool)
@@ -101,12 +100,8 @@ def _check(options: argparse.Namespace, coordinator: Any) -> int:
     pool_change.known(coordinator, pool.pool.names, str(options.pool))
     pool = training.in_order(pool, names, str(options.pool))
     if coordinator.description.profile is not None and options.out is not None:
-        from trinity_jax.errors import UserError
-
         raise UserError("pool check: --out: the coordinator has a profile already; checking it makes no new one")
     if coordinator.description.profile is None and options.out is None:
-        from trinity_jax.errors import UserError
-
         raise UserError("pool check: the coordinator has no profile to compare with: name an --out for one with it")
     job = training.Job(coordinator, pool, training.read(options.config, tuple(options.set)), _calls(options))
     profiled, looks = training.check(job, _console(), options.yes)
