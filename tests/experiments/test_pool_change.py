@@ -6,7 +6,6 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import yaml
 from rich.console import Console
 
 from experiments.pool_change import study
@@ -15,6 +14,7 @@ from experiments.pool_change.settings import RecordedSettings, Settings
 from experiments.pool_change.ways import Curve, at_calls
 from experiments.recorded.outcomes import Outcomes
 from experiments.results import Results
+from tests.experiments.changed import changed
 from trinity_jax import config
 from trinity_jax.errors import UserError
 
@@ -111,12 +111,6 @@ def test_a_real_newcomer_that_is_better_on_one_task_is_asked_there():
     ],
 )
 def test_bad_settings_are_told_in_one_message(tmp_path, path, value, part):
-    data = config.read(CONFIG, ("study.preset=smoke",)) | {"study": {}}
-    node = data
-    for key in path[:-1]:
-        node = node[key]
-    node[path[-1]] = value
-    file = tmp_path / "bad.yaml"
-    file.write_text(yaml.safe_dump(data))
+    file = changed(CONFIG, path, value, tmp_path)
     with pytest.raises(UserError, match=part):
         config.parse(config.read(file), str(file), Settings)

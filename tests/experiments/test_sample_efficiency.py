@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import yaml
 from rich.console import Console
 
 from experiments.results import Results
@@ -17,6 +16,7 @@ from experiments.sample_efficiency.settings import Settings
 from experiments.sample_efficiency.warm_start import rule, warm_start
 from experiments.study_settings import WorldSettings
 from experiments.worlds import build_ground, coordinator, on_ground
+from tests.experiments.changed import changed
 from trinity_jax import config
 from trinity_jax.config import HeadSettings
 from trinity_jax.errors import UserError
@@ -122,13 +122,7 @@ def test_a_small_study_leaves_every_point_and_a_page(tmp_path):
     ],
 )
 def test_bad_settings_are_told_in_one_message(tmp_path, path, value, part):
-    data = config.read(CONFIG, ("study.preset=smoke",)) | {"study": {}}
-    node = data
-    for key in path[:-1]:
-        node = node[key]
-    node[path[-1]] = value
-    file = tmp_path / "bad.yaml"
-    file.write_text(yaml.safe_dump(data))
+    file = changed(CONFIG, path, value, tmp_path)
     if part is None:
         settings = config.parse(config.read(file), str(file), Settings)
         with pytest.raises(UserError, match="no skill for 'chain_sum'"):
