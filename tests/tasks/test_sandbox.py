@@ -5,6 +5,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -180,6 +181,19 @@ def test_packages_only_of_an_interpreter_that_was_named(isolation, monkeypatch):
     monkeypatch.setenv("TRINITY_SANDBOX_PYTHON", "/nowhere/python")
     with pytest.raises(UserError, match="/nowhere/python cannot be started"):
         Process(isolation)
+
+
+@pytest.mark.parametrize("isolation", [BUBBLEWRAP, Isolation.RLIMITS])
+def test_the_interpreter_may_lie_in_the_folder_that_a_sandbox_has_of_its_own(isolation, monkeypatch):
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        os.chmod(folder, 0o755)  # inside, root is nobody
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+        packages = next(Path(folder).glob("lib/python3*/site-packages"))
+        (packages / "only_here.py").write_text("FOUND = 42\n")
+        monkeypatch.setenv("TRINITY_SANDBOX_PYTHON", f"{folder}/bin/python")
+        assert attack("def solve(x):\n    import only_here\n    return only_here.FOUND\n", {}, isolation) == 42
+        source = "def solve(x):\n    open('/tmp/mine', 'w').write('x')\n    return open('/tmp/mine').read()\n"
+        assert attack(source, {}, isolation) == "x"
 
 
 def test_nothing_of_a_run_is_left_behind():

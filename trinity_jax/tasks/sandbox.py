@@ -169,14 +169,16 @@ def _bubblewrap(python: _Python, limits: Limits, root: bool) -> list[str]:
             command += ["--ro-bind", name, name]
     for name in ("/etc/ld.so.cache", "/etc/alternatives", "/etc/localtime"):
         command += ["--ro-bind-try", name, name]
+    # Before the interpreter, which may lie in /tmp.
+    command += ["--proc", "/proc", "--dev", "/dev", *size, "/dev/shm", *size, "/tmp"]
     for folder in python.shown:
         for parent in reversed(Path(folder).parents[:-1]):  # bubblewrap would let none but root pass
             command += ["--perms", "0755", "--dir", str(parent)]
         command += ["--ro-bind", folder, folder]
     for folder in python.hidden:
         command += ["--tmpfs", folder, "--remount-ro", folder]
-    command += ["--ro-bind", inside.__file__, "/inside.py", "--proc", "/proc", "--dev", "/dev"]
-    command += [*size, "/dev/shm", *size, "/tmp", "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/tmp", "--"]
+    command += ["--ro-bind", inside.__file__, "/inside.py"]
+    command += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/tmp", "--"]
     return [*command, python.executable, *python.flags, "/inside.py"]
 
 
