@@ -3,4 +3,4 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 bash scripts/setup.sh test
-exec "${TRINITY_VENV:-.venv}/bin/python" -m pytest -n "${TRINITY_TEST_PROCESSES:-2}" --dist loadfile "$@"
+exec "${TRINITY_VENV:-.venv}/bin/python" -m pytest -n "${TRINITY_TEST_PROCESSES:-2}" --dist worksteal "$@"

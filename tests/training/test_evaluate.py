@@ -30,7 +30,7 @@ from trinity_jax.pool.ledger import Ledger
 from trinity_jax.pool.pool import Pool, Seat
 from trinity_jax.pool.reply import Sampling
 from trinity_jax.tasks.jsonl import load_tasks
-from trinity_jax.training.evaluate import better, evaluate, show_forecast, terms, unknown, without_failures
+from trinity_jax.training.evaluate import better, critical, evaluate, show_forecast, terms, unknown, without_failures
 from trinity_jax.training.train import train
 from trinity_jax.training.trial import plan
 
@@ -247,15 +247,26 @@ def test_csv_leaves_unknown_numbers_empty():
     assert line["calls_per_question"] == "1.0"
 
 
-def test_who_is_better_is_named_with_its_calls_and_no_ceiling_is():
-    def one(name: str, right: int, calls: int = 1, ceiling: bool = False, known: int = 60) -> Row:
-        rewards = (np.arange(60) < right).astype(float)[:, None]
-        ours = Scores("ours", (np.arange(60) < 30).astype(float)[:, None], rewards > 2, np.ones((60, 1), int))
-        undecided = rewards > 2
-        rewards[known:] = np.nan
-        theirs = Scores(name, rewards, undecided, np.full((60, 1), calls), ceiling=ceiling)
-        return row(theirs, ["a"] * 60, None if name == "coordinator" else ours, 200, 0)
+def one(name: str, right: int, calls: int = 1, ceiling: bool = False, known: int = 60) -> Row:
+    """A row of 60 questions beside a coordinator that has the first 30 of them right."""
+    rewards = (np.arange(60) < right).astype(float)[:, None]
+    ours = Scores("ours", (np.arange(60) < 30).astype(float)[:, None], rewards > 2, np.ones((60, 1), int))
+    undecided = rewards > 2
+    rewards[known:] = np.nan
+    theirs = Scores(name, rewards, undecided, np.full((60, 1), calls), ceiling=ceiling)
+    return row(theirs, ["a"] * 60, None if name == "coordinator" else ours, 200, 0)
 
+
+def test_a_model_that_criticises_itself_is_named_where_it_does_better_than_by_votes():
+    rows = [one("coordinator", 30), one("ada, plurality of 3", 20), one("bo, self-reflection of 3", 20)]
+    assert critical(rows, "ada, plurality of 3") == ""
+    rows += [one("bo, self-reflection of 2", 24), one("ada, self-reflection of 3", 27)]
+    said = critical(rows, "ada, plurality of 3")
+    assert said.startswith(" A single model does better by criticising itself: ada, self-reflection of 3, 45.0 [")
+    assert "the coordinator minus it is +5.0 [" in said
+
+
+def test_who_is_better_is_named_with_its_calls_and_no_ceiling_is():
     ours = one("coordinator", 30)
     several = [ours, one("a", 55), one("b", 30), one("c", 10), one("d", 50, 4), one("oracle", 60, ceiling=True)]
     assert better([*several, one("few", 60, known=10)]) == (

@@ -41,6 +41,8 @@ def _serve(options: argparse.Namespace) -> int:
     from trinity_jax.serving.service import Service
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    # It tells of every platform that this machine has not.
+    logging.getLogger("jax").setLevel(logging.WARNING)
     keys = Keys.read(options.keys) if options.keys else None
     check_bind(options.host, keys)
 

@@ -10,6 +10,9 @@ from trinity_jax.pool.reply import Message
 from trinity_jax.reasoning import visible
 from trinity_jax.rollout.engine import EpisodeResult, together
 
+TITLE = "self-reflection of"
+"""In a row's name between the model's and the number of calls."""
+
 _INSTRUCTION = "You solve a task and check your own work before you hand it in."
 _REVISE = (
     "This is your own reply so far. Go through it critically: say in a few words what in it is wrong or unproven, or "
@@ -20,7 +23,7 @@ _REVISE = (
 
 async def reflect(bench: Bench, model: int) -> Scores:
     """K calls of one model: an answer (the one that counts at one call), then K - 1 revisions of what it said last."""
-    name = f"{bench.pool.names[model]}, self-reflection of {bench.votes}"
+    name = f"{bench.pool.names[model]}, {TITLE} {bench.votes}"
     results = await together(_revised(bench, model, first) for first in bench.answers(model))
     return from_results(name, results, "a simulated model takes a revision as a new attempt" if bench.simulated else "")
 

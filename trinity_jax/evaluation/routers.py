@@ -1,6 +1,7 @@
 """Routers that ask one model once: fitted on single answers to the training questions and hidden states of them.
 
-Both see what the coordinator's head sees before its first turn, through the encoder as it was published.
+Both see what the coordinator's head sees before its first turn, through the encoder as it was published. scikit-learn,
+which takes half a second to load, is loaded where a router is fitted: most runs fit none.
 """
 
 import warnings
@@ -9,9 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Int
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression
-from sklearn.neighbors import KNeighborsRegressor
 
 from trinity_jax.evaluation.intervals import known_mean
 
@@ -104,6 +102,8 @@ def _tuned(
 
 
 def _nearest(count: float) -> Predict:
+    from sklearn.neighbors import KNeighborsRegressor
+
     def predict(states: np.ndarray, rewards: np.ndarray, asked: np.ndarray) -> np.ndarray:
         chances = np.full((len(asked), rewards.shape[1]), -1.0)
         for model, column in enumerate(rewards.T):
@@ -117,6 +117,9 @@ def _nearest(count: float) -> Predict:
 
 
 def _regressed(C: float) -> Predict:
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+
     def predict(states: np.ndarray, rewards: np.ndarray, asked: np.ndarray) -> np.ndarray:
         chances = np.full((len(asked), rewards.shape[1]), -1.0)
         for model, column in enumerate(rewards.T):

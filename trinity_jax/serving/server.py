@@ -355,6 +355,7 @@ async def run(server: Server, host: str, port: int, started: Callable[[str], Non
             _log.exception("coordinator and pool stay as they were, for a fault of this program")
 
     def hang_up() -> None:
+        _log.info("SIGHUP: loading keys, coordinator and pool anew")
         task = asyncio.create_task(reload())
         reloads.add(task)
         task.add_done_callback(reloads.discard)

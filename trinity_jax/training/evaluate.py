@@ -24,6 +24,7 @@ from trinity_jax.evaluation import forecast, table, written
 from trinity_jax.evaluation.baselines import FIXED, Comparison, compare
 from trinity_jax.evaluation.bench import worker_samples
 from trinity_jax.evaluation.intervals import mean_interval
+from trinity_jax.evaluation.reflection import TITLE
 from trinity_jax.evaluation.rivals import ROUTERS
 from trinity_jax.evaluation.routers import Learned
 from trinity_jax.evaluation.scores import Scores, episode_keys, from_results
@@ -132,7 +133,7 @@ def _write(
     rows = compared.rows(evaluation.bootstrap, trial.settings.seed)
     found = compared.summary(rows)
     found |= {
-        "verdict": found["verdict"] + better(rows),
+        "verdict": found["verdict"] + critical(rows, compared.best_single) + better(rows),
         "repeats": evaluation.repeats,
         "coordinators": [one.name for one in trial.coordinators],
         "terms": sentences,
@@ -244,6 +245,19 @@ def without_failures(compared: Comparison, limit: float, again: str) -> Comparis
         scores=tuple(s for s in compared.scores if s.name not in bad),
         singles=singles,
         left_out=(*compared.left_out, *(f"{name} ({why})" for name, why in bad.items())),
+    )
+
+
+def critical(rows: Sequence[table.Row], single: str) -> str:
+    """A sentence on the best model that criticises itself, where it is better than the one that votes (``single``)."""
+    votes = next((row.accuracy.mean for row in rows if row.name == single), math.nan)
+    reflected = [row for row in rows if f", {TITLE} " in row.name and row.accuracy.mean > votes]
+    if not reflected:
+        return ""
+    best = max(reflected, key=lambda row: row.accuracy.mean)
+    return (
+        f" A single model does better by criticising itself: {best.name}, {table.percent(best.accuracy)} % right, "
+        f"picked on these questions; the coordinator minus it is {table.points(best.difference)} points."
     )
 
 
