@@ -3,16 +3,16 @@
 Usage: python scripts/bench_serving.py [--minutes M] [--seconds S] [--litellm VENV] [--json]
 
 A tiny coordinator of one call a request, a simulated endpoint and the server, each in a process of its own on loopback;
-the clients are here. What is added is measured strictly: a request's time at the client, less what the endpoint took on
-purpose (it says so in its usage) and less the coordinator's forward passes (the trace says so). So connections, both
-HTTP hops and the client's own work count; what clients and endpoint alone come to is printed beside it. LiteLLM's proxy
+the clients are here. What is added is a request's time at the client, less what the endpoint took on purpose (its usage
+says so), less the coordinator's forward passes (the trace says so), less the way without us: what remains at the client
+where as many requests go to the endpoint itself (the median, measured before and after). LiteLLM's proxy
 (`pip install 'litellm[proxy]'` in VENV) stands before the same endpoint, one worker, as ours; without --litellm it is
 left out.
 
-The last line of --json is one JSON object: added_p50_ms and added_p99_ms at 64 requests in flight, rps (sustained, 64
-in flight, an endpoint that answers at once), rps_over_litellm, and of the minutes of mixed load, 200 in flight:
-leak_percent (resident memory from the end of the warm-up to the end), lost (requests without an answer), malformed
-(errors that are not in OpenAI's form).
+The last line of --json is one JSON object: added_p50_ms and added_p99_ms at 64 requests in flight, direct_p50_ms (the
+way without us), forward_p50_ms, rps (sustained, 64 in flight, an endpoint that answers at once), rps_over_litellm, and
+of the minutes of mixed load, 200 in flight: leak_percent (resident memory from the end of the warm-up to the end), lost
+(requests without an answer), malformed (errors that are not in OpenAI's form).
 """
 
 import argparse
@@ -73,14 +73,15 @@ async def measured(folder: Path, options: argparse.Namespace, say: Callable[...,
     found: dict[str, Any] = {}
     async with endpoint(folder, LATENCY) as url, ours(folder, coordinator, url) as (address, _), client() as session:
         await load(session, address, AT_ONCE, 3.0)
-        direct = await load(session, url.removesuffix("/v1"), AT_ONCE, options.seconds / 2)
+        before = await load(session, url.removesuffix("/v1"), AT_ONCE, options.seconds / 4)
         through = await load(session, address, AT_ONCE, options.seconds)
-    found["added_p50_ms"], found["added_p99_ms"] = (round(quantile(through.added, q), 2) for q in (0.5, 0.99))
-    found["direct_p50_ms"], found["direct_p99_ms"] = (round(quantile(direct.added, q), 2) for q in (0.5, 0.99))
-    found["forward_p50_ms"] = round(quantile(through.forward, 0.5), 2)
+        after = await load(session, url.removesuffix("/v1"), AT_ONCE, options.seconds / 4)
+    direct = quantile(before.beside + after.beside, 0.5)
+    found["added_p50_ms"], found["added_p99_ms"] = (round(quantile(through.beside, q) - direct, 2) for q in (0.5, 0.99))
+    found["direct_p50_ms"], found["forward_p50_ms"] = round(direct, 2), round(quantile(through.forward, 0.5), 2)
     say(
         f"{AT_ONCE} in flight, {through.rate:.0f} requests/s: added {found['added_p50_ms']} ms (p50), "
-        f"{found['added_p99_ms']} ms (p99); without us it is {found['direct_p50_ms']} and {found['direct_p99_ms']}"
+        f"{found['added_p99_ms']} ms (p99); the way without us takes {found['direct_p50_ms']} ms"
     )
     async with endpoint(folder, "constant:0") as url, client() as session:
         rates: dict[str, list[float]] = {"ours": [], "litellm": []}
@@ -110,17 +111,17 @@ async def measured(folder: Path, options: argparse.Namespace, say: Callable[...,
 
 
 class Load:
-    """What a load of equal requests came to; times in milliseconds."""
+    """What a load of equal requests came to; times in milliseconds, ``beside`` those of endpoint and forward passes."""
 
     def __init__(self) -> None:
-        self.added: list[float] = []
+        self.beside: list[float] = []
         self.forward: list[float] = []
         self.seconds = 0.0
 
     @property
     def rate(self) -> float:
         """Requests a second."""
-        return len(self.added) / self.seconds
+        return len(self.beside) / self.seconds
 
 
 async def load(session: aiohttp.ClientSession, address: str, at_once: int, seconds: float) -> Load:
@@ -144,7 +145,7 @@ async def load(session: aiohttp.ClientSession, address: str, at_once: int, secon
                 raise RuntimeError(f"{address}: HTTP {response.status}: {answer}")
             forward = sum(turn["forward_ms"] for turn in answer.get("trinity", {}).get("turns", ()))
             found.forward.append(forward)
-            found.added.append(took - forward - answer["usage"]["completion_tokens"])
+            found.beside.append(took - forward - answer["usage"]["completion_tokens"])
 
     await asyncio.gather(*(ask() for _ in range(at_once)))
     found.seconds = time.perf_counter() - began
