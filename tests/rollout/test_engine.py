@@ -16,6 +16,7 @@ from trinity_jax.pool.reply import Call, Outcome, Reply
 from trinity_jax.rollout import engine
 from trinity_jax.rollout.decide import Decision, EpisodeKey
 from trinity_jax.rollout.engine import rollout
+from trinity_jax.tasks import GRADERS, Grader
 from trinity_jax.tasks.question import Grade, Question
 
 QUESTIONS = [Question(f"q{n}", "sum", f"[{n}] What is {n} + 1?", str(n + 1), "numeric") for n in range(4)]
@@ -204,3 +205,39 @@ def test_a_judge_grades_in_both_orders_over_the_same_journal(tmp_path, sayings, 
 def test_a_question_for_a_judge_without_one_is_told(tmp_path):
     with pytest.raises(UserError, match=r"question open: its answers need a judge: set pool.judge"):
         judged(tmp_path, (), judge=None)
+
+
+def test_a_costly_grader_is_asked_once_for_equal_replies_and_not_again_after_a_crash(tmp_path, monkeypatch):
+    asked: list[tuple[str, str]] = []
+
+    def compare(question: Question, reply: str, strict: bool) -> Grade:
+        asked.append((question.id, reply))
+        return Grade.RIGHT if len(asked) % 2 else Grade.WRONG  # as a limit of time may have it
+
+    for costly, times in ((True, 4), (False, 12)):
+        monkeypatch.setitem(GRADERS, "numeric", Grader(compare, lambda question: None, costly))
+        folder = tmp_path / str(costly)
+        folder.mkdir()
+        results, _ = play(folder, [Scripted()], FixedPolicy(0, 0), keys(3))
+        assert len(asked) == times
+        if costly:
+            rewards = [result.reward for result in results]
+            assert rewards == rewards[:4] * 3
+            again, _ = play(folder, [Scripted()], FixedPolicy(0, 0), keys(3))
+            assert [result.reward for result in again] == rewards
+            assert len(asked) == times
+            asked.clear()
+
+
+def test_another_question_or_reading_is_another_grade(tmp_path, monkeypatch):
+    seen: list[bool] = []
+
+    def compare(question: Question, reply: str, strict: bool) -> Grade:
+        seen.append(strict)
+        return Grade.RIGHT
+
+    monkeypatch.setitem(GRADERS, "numeric", Grader(compare, lambda question: None, costly=True))
+    for strict in (False, True):
+        settings = SETTINGS.model_copy(update={"strict_answer_tag": strict})
+        play(tmp_path, [Scripted()], FixedPolicy(0, 0), keys(1), settings)
+    assert sorted(seen) == [False] * 4 + [True] * 4

@@ -1,4 +1,4 @@
-"""Every call and every decision of a run in one SQLite file: cache, resume and audit.
+"""Every call, every decision and every costly grade of a run in one SQLite file: cache, resume and audit.
 
 Write-ahead: a call's intent is on disk before it is sent, its outcome before anyone sees it. One thread writes; what
 waits while a transaction is flushed goes into the next one (group commit), and a write is acknowledged only after its
@@ -11,7 +11,7 @@ import queue
 import sqlite3
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +22,7 @@ from trinity_jax.errors import UserError
 from trinity_jax.pool.records import (
     APPLICATION_ID,
     CALL_COLUMNS,
+    GRADES,
     REPLY_COLUMNS,
     SCHEMA_VERSION,
     TABLES,
@@ -39,6 +40,7 @@ _INTENT = "INSERT INTO calls (id, key, scope, request, reserved, sent_at) VALUES
 _OUTCOME_COLUMNS = (*REPLY_COLUMNS, "ended_at")
 _OUTCOME = f"UPDATE calls SET ({', '.join(_OUTCOME_COLUMNS)}) = ({', '.join('?' * 11)}) WHERE id = ?"
 _DECISION = "INSERT OR REPLACE INTO decisions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_GRADE = "INSERT OR IGNORE INTO grades VALUES (?, ?)"
 _CALL = ", ".join(CALL_COLUMNS)
 _MERGE = f"""INSERT INTO calls (id, {_CALL}) SELECT {", ".join("?" * 17)}
     WHERE NOT EXISTS (SELECT 1 FROM calls WHERE key = ? AND sent_at = ?)"""
@@ -66,6 +68,8 @@ class Journal(Records):
         # Most calls of a run are new, and asking SQLite for each takes as long as writing it. None until somebody looks
         # a call up: a server never does, and would hold a key more with every call.
         self._ended: set[str] | None = None
+        self._graded: dict[str, str] | None = None  # as for calls
+        self._grading: dict[str, asyncio.Task[str]] = {}
         self._queue: queue.SimpleQueue[_Write | None] = queue.SimpleQueue()
         self._error: UserError | None = None
         self._closed = False
@@ -126,6 +130,32 @@ class Journal(Records):
         """The last intent like this one gets no outcome: on disk it stays cut off, here it is forgotten."""
         self._open_ids.pop(call.key(), None)
 
+    async def grade(self, key: str, make: Callable[[], Awaitable[str]]) -> str:
+        """The grade under a key: the one on record, or what ``make`` gives, which is on disk when this returns.
+
+        Those who ask for one that is being made wait for the same. So equal replies to a question have equal grades, in
+        this process and in one that resumes the run, even where a limit of time decided.
+        """
+        if self._graded is None:
+            self._graded = self.grades()
+        if key in self._graded:
+            return self._graded[key]
+        task = self._grading.get(key)
+        if task is None:
+            task = self._grading[key] = asyncio.create_task(self._made(key, make))
+            task.add_done_callback(lambda done: self._settled(key, done))
+        return await asyncio.shield(task)
+
+    async def _made(self, key: str, make: Callable[[], Awaitable[str]]) -> str:
+        grade = await make()
+        await self.take_grades([(key, grade)])
+        return grade
+
+    def _settled(self, key: str, task: "asyncio.Task[str]") -> None:
+        self._grading.pop(key, None)
+        if not task.cancelled():
+            task.exception()  # counts as heard: who asked may be gone
+
     def record_decisions(self, rows: Iterable[DecisionRow]) -> "asyncio.Future[None]":
         """Note decisions; the future is done when they are on disk.
 
@@ -161,6 +191,7 @@ class Journal(Records):
         try:
             with closing(_connect_still(path)) as other:
                 await self._submit(_DECISION, other.execute(f"SELECT * FROM decisions{chosen}", values).fetchall())
+                await self.take_grades(list(Records(path, other).grades().items()))
                 calls = other.execute(f"SELECT id, {_CALL} FROM calls WHERE id > ? ORDER BY id", (after,))
                 while rows := calls.fetchmany(1000):
                     await self.take_calls([row[1:] for row in rows])
@@ -180,6 +211,13 @@ class Journal(Records):
     async def take_decisions(self, rows: Sequence[tuple]) -> None:
         """Take over rows of the table ``decisions``; one of the same key is replaced."""
         await self._submit(_DECISION, list(rows))
+
+    async def take_grades(self, rows: Sequence[tuple[str, str]]) -> None:
+        """Take over rows of the table ``grades``; where there is one of the same key, that one stays."""
+        await self._submit(_GRADE, list(rows))
+        if self._graded is not None:
+            for key, grade in rows:
+                self._graded.setdefault(key, grade)
 
     def copy_to(self, path: Path) -> int:
         """Write a journal that begins with all that is in this one; returns the number of its last call."""
@@ -283,6 +321,7 @@ def _prepare(path: Path, connection: sqlite3.Connection) -> None:
         marks = f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SCHEMA_VERSION};"
         connection.executescript(f"BEGIN; {TABLES} {marks} COMMIT;")
     check(path, connection)
+    connection.execute(GRADES)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
 

@@ -29,6 +29,8 @@ CREATE TABLE decisions (
     model INTEGER NOT NULL, role TEXT NOT NULL, model_probs TEXT, role_probs TEXT, state_hash TEXT NOT NULL,
     PRIMARY KEY (generation, candidate, question, repeat, turn)) WITHOUT ROWID;
 """
+GRADES = "CREATE TABLE IF NOT EXISTS grades (key TEXT PRIMARY KEY, grade TEXT NOT NULL) WITHOUT ROWID;"
+"""Younger than the others: a journal that nobody has written since has none."""
 REPLY_COLUMNS = (
     "outcome", "text", "input_tokens", "output_tokens", "cost", "seconds", "attempts", "finish_reason", "detail",
     "reasoning",
@@ -158,6 +160,15 @@ class Records:
         self.demand(decision_fault(row), f"decision {row[:5]}")
         return DecisionRow._make((*row[:7], probs(row[7]), probs(row[8]), row[9]))
 
+    def grades(self) -> dict[str, str]:
+        """Every grade on record by its key."""
+        if not self.query("SELECT 1 FROM sqlite_master WHERE name = 'grades'"):
+            return {}
+        rows = self.query("SELECT key, grade FROM grades")
+        for row in rows:
+            self.demand(grade_fault(row), f"grade {row[0]!r}")
+        return dict(rows)
+
     def totals(self, scope: str | None = None) -> Totals:
         """Calls, tokens and cost of one scope or of the whole run, earlier processes included."""
         query = """SELECT COUNT(*), COALESCE(SUM(input_tokens), 0), COALESCE(SUM(output_tokens), 0),
@@ -269,6 +280,12 @@ def decision_fault(row: tuple) -> str | None:
         if found is not None and not all(isinstance(p, float) for p in found):
             return f"expected a list of probabilities, got {value!r}"
     return None if isinstance(row[9], str) else f"state_hash: expected str, got {row[9]!r}"
+
+
+def grade_fault(row: tuple) -> str | None:
+    """What is wrong with a row of ``grades``, if anything."""
+    fine = len(row) == 2 and all(isinstance(value, str) for value in row)
+    return None if fine else f"expected two texts, got {row!r}"
 
 
 def probs(text: str | None) -> tuple[float, ...] | None:

@@ -16,9 +16,10 @@ from typing import IO, Any, NamedTuple, cast
 
 from trinity_jax.errors import UserError
 from trinity_jax.pool.journal import Journal
-from trinity_jax.pool.records import CALL_COLUMNS, Records, call_fault, decision_fault
+from trinity_jax.pool.records import CALL_COLUMNS, Records, call_fault, decision_fault, grade_fault
 
 FORMAT, VERSION = "trinity_jax journal", 1
+KINDS = ("call", "decision", "grade")
 _ROWS_AT_ONCE = 1000
 
 
@@ -42,11 +43,14 @@ def export_journal(journal: Path, out: Path) -> Moved:
             # One snapshot: a run that goes on writing must not add to what the first line counts.
             records.query("BEGIN")
             counts = [records.query(f"SELECT COUNT(*) FROM {table}")[0][0] for table in ("calls", "decisions")]
+            grades = records.grades().items()
             with _open(partial, out.suffix == ".gz", "w") as file:
                 head = {"format": FORMAT, "version": VERSION, "calls": counts[0], "decisions": counts[1]}
+                head["grades"] = len(grades)
                 file.write(_line(head))
                 file.writelines(_line({"call": row}) for row in records.rows("calls"))
                 file.writelines(_line({"decision": list(row.values())}) for row in records.rows("decisions"))
+                file.writelines(_line({"grade": list(grade)}) for grade in grades)
         os.replace(partial, out)
     except OSError as error:
         raise UserError(f"{out}: cannot be written ({error.strerror or error})") from error
@@ -74,16 +78,17 @@ def import_journal(journal: Path, source: Path) -> Moved:
 async def _add(journal: Journal, source: Path) -> tuple[int, int]:
     rows, calls, decisions = _rows(source), 0, 0
     while chunk := list(islice(rows, _ROWS_AT_ONCE)):
-        own = [row for kind, row in chunk if kind == "call"]
-        await journal.take_calls(own)
-        await journal.take_decisions([row for kind, row in chunk if kind == "decision"])
-        calls, decisions = calls + len(own), decisions + len(chunk) - len(own)
+        by_kind = {kind: [row for found, row in chunk if found == kind] for kind in KINDS}
+        await journal.take_calls(by_kind["call"])
+        await journal.take_decisions(by_kind["decision"])
+        await journal.take_grades(by_kind["grade"])
+        calls, decisions = calls + len(by_kind["call"]), decisions + len(by_kind["decision"])
     return calls, decisions
 
 
 def _rows(source: Path) -> Iterator[tuple[str, tuple]]:
-    """Every row with its kind, checked: calls as ``CALL_COLUMNS``, decisions as the table has them."""
-    found = {"call": 0, "decision": 0}
+    """Every row with its kind, checked: calls as ``CALL_COLUMNS``, the others as their tables have them."""
+    found = dict.fromkeys(KINDS, 0)
     try:
         with _open(source, _gzipped(source), "r") as file:
             head = _head(source, file.readline())
@@ -108,7 +113,8 @@ def _head(source: Path, line: str) -> dict[str, Any]:
         raise UserError(f"{source}: not an exported journal (python -m trinity_jax journal export makes one)")
     if head.get("version") != VERSION:
         raise UserError(f"{source}: export format {head.get('version')}, this version of trinity_jax reads {VERSION}")
-    if not all(type(head.get(name)) is int for name in ("calls", "decisions")):
+    head = {"grades": 0, **head}  # older files have none
+    if not all(type(head.get(f"{kind}s")) is int for kind in KINDS):
         raise UserError(f"{source}: the first line lacks the numbers of calls and decisions")
     return head
 
@@ -121,6 +127,8 @@ def _row(line: str) -> tuple[str, tuple, str | None]:
         return kind, tuple(content[column] for column in CALL_COLUMNS), call_fault(content)
     if kind == "decision" and isinstance(content, list):
         return kind, tuple(content), decision_fault(tuple(content))
+    if kind == "grade" and isinstance(content, list):
+        return kind, tuple(content), grade_fault(tuple(content))
     return kind, (), "expected a call or a decision"
 
 

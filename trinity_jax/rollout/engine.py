@@ -2,10 +2,11 @@
 
 import asyncio
 import gc
+import json
 from collections import Counter
 from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any, TypeVar
 
 from trinity_jax.config import EpisodeSettings
@@ -21,9 +22,9 @@ from trinity_jax.episode.episode import (
 )
 from trinity_jax.errors import UserError
 from trinity_jax.pool.pool import Pool
-from trinity_jax.pool.reply import Message, Reply
+from trinity_jax.pool.reply import Message, Reply, digest
 from trinity_jax.rollout.decide import Decider, Decision, EpisodeKey
-from trinity_jax.tasks import grade
+from trinity_jax.tasks import grade, grader
 from trinity_jax.tasks.judge import judge
 from trinity_jax.tasks.question import Grade, Question
 
@@ -141,9 +142,20 @@ async def rewarded(
     if question.grader == "judge":
         graded = await _judged(key, question, pool, state.response, scope)
         return (None if graded is None else float(graded is Grade.RIGHT)), graded
-    # Some graders run programs or algebra: the other episodes go on meanwhile.
-    graded = await asyncio.to_thread(grade, question, state.response, settings.strict_answer_tag)
+    graded = await _graded(question, pool, state.response, settings.strict_answer_tag)
     return float(graded is Grade.RIGHT), graded
+
+
+async def _graded(question: Question, pool: Pool, response: str, strict: bool) -> Grade:
+    """In a thread, so that the other episodes go on meanwhile; what took an interpreter of its own is made once."""
+
+    async def make() -> Grade:
+        return await asyncio.to_thread(grade, question, response, strict)
+
+    if not grader(question.grader).costly:
+        return await make()
+    key = digest(json.dumps([*astuple(question), strict, response]))
+    return Grade(await pool.journal.grade(key, make))
 
 
 async def _judged(key: EpisodeKey, question: Question, pool: Pool, response: str, scope: str) -> Grade | None:

@@ -9,10 +9,14 @@ from trinity_jax.tasks.question import Grade, Question
 
 
 class Grader(NamedTuple):
-    """``compare(question, reply, strict_answer_tag)`` grades; ``problem(question)`` says why a question can't be."""
+    """``compare(question, reply, strict_answer_tag)`` grades; ``problem(question)`` says why a question can't be.
+
+    A ``costly`` one runs programs or algebra under a limit of time, which may come out otherwise a second time.
+    """
 
     compare: Callable[[Question, str, bool], Grade]
     problem: Callable[[Question], str | None]
+    costly: bool = False
 
 
 GRADERS = {
@@ -20,10 +24,10 @@ GRADERS = {
     "numeric": Grader(numeric.grade, numeric.problem),
     "exact": Grader(exact.grade, exact.problem),
     "exact_case": Grader(exact.grade_case, exact.problem),
-    "math": Grader(maths.grade, maths.problem),
+    "math": Grader(maths.grade, maths.problem, costly=True),
     "short": Grader(short.grade, short.problem),
     "judge": Grader(judge.grade, judge.problem),
-    "code": Grader(code.grade, code.problem),
+    "code": Grader(code.grade, code.problem, costly=True),
 }
 
 

@@ -155,12 +155,14 @@ def _write(
 
 
 async def take_over(run: Path, journal: Journal) -> None:
-    """Replies that a run has paid for and an evaluation would ask for again."""
+    """Replies that a run has paid for and an evaluation would ask for again, and grades that took time."""
     columns = ", ".join(CALL_COLUMNS)
     with Records.read(run) as records:
         wanted = (SCOPE, f"{SCOPE} search", PROBES_SCOPE)
         rows = records.query(f"SELECT {columns} FROM calls WHERE outcome IS NOT NULL AND scope IN (?, ?, ?)", wanted)
+        grades = list(records.grades().items())
     await journal.take_calls(rows)
+    await journal.take_grades(grades)
 
 
 async def play(ready: Ready, trial: Trial, pool: Pool, episode: EpisodeSettings) -> list[EpisodeResult]:
