@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
@@ -67,6 +67,10 @@ class Notes(Protocol):
 
     def abandon(self, call: Call) -> None:
         """The call ended without a reply."""
+        ...
+
+    async def grade(self, key: str, make: Callable[[], Awaitable[str]]) -> str:
+        """The grade under a key, made once."""
         ...
 
     def totals(self, scope: str | None = None) -> Totals:

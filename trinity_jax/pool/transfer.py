@@ -19,7 +19,7 @@ from trinity_jax.pool.journal import Journal
 from trinity_jax.pool.records import CALL_COLUMNS, Records, call_fault, decision_fault, grade_fault
 
 FORMAT, VERSION = "trinity_jax journal", 1
-KINDS = ("call", "decision", "grade")
+KINDS: tuple[str, ...] = ("call", "decision", "grade")
 _ROWS_AT_ONCE = 1000
 
 

@@ -1,5 +1,6 @@
 """A journal that keeps nothing, for calls that nobody will resume, reuse or audit."""
 
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from trinity_jax.pool.records import Totals
@@ -23,6 +24,10 @@ class Unrecorded:
 
     def abandon(self, call: Call) -> None:
         """Nothing to forget."""
+
+    async def grade(self, key: str, make: Callable[[], Awaitable[str]]) -> str:
+        """Made each time."""
+        return await make()
 
     def totals(self, scope: str | None = None) -> Totals:
         """Nothing was called before."""
