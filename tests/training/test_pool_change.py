@@ -1,6 +1,7 @@
 """A model joins, leaves, is looked at again: through the command, on a simulated pool and a tiny encoder."""
 
 import json
+from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
@@ -165,6 +166,9 @@ def test_bad_input_is_told_in_one_message(shop, added, capsys):
     tasks, good = shop / "tasks.yaml", pool(shop, "ada", "bo", "cy")
     other = shop / "other.yaml"
     other.write_text(yaml.safe_dump({"tasks": TASKS | {"seed": 7}, "change": CHANGE}))
+    odd, run = shop / "odd.yaml", shop / "run.yaml"
+    odd.write_text(Path(good).read_text() + "budgets: {cost: 1}\n")
+    run.write_text(Path(good).read_text() + "learning: {generations: 1}\ntasks: {train: 4}\n")
     out = ("--out", shop / "never")
     asked = ("--config", tasks, "--yes")
     cases = [
@@ -172,6 +176,9 @@ def test_bad_input_is_told_in_one_message(shop, added, capsys):
         (("drop", *out, added), "nobody to drop"),
         (("drop", "--out", tasks / "below", added, "ada"), "no folder can be made there"),
         (("drop", *out, "--pool", good, shop / "coordinator"), "does not know cy"),
+        (("drop", *out, "--pool", run, shop / "coordinator"), "does not know cy"),
+        (("drop", *out, "--pool", odd, shop / "coordinator"), "odd.yaml: budgets"),
+        (("check", "--pool", good, "--config", odd, "--yes", added), "odd.yaml: budgets"),
         (("drop", added, "ada"), "--out: name the folder"),
         (("drop", "--out", added, added, "ada"), "is there already"),
         (("check", "--pool", good, *asked, shop / "coordinator"), "does not know cy"),

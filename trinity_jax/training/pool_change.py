@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -96,8 +97,7 @@ def read(file: str | Path, overrides: tuple[str, ...] = ()) -> ChangeFile:
     Raises:
         UserError: naming the key and what is wrong with it.
     """
-    data = config.read(file, overrides)
-    return config.parse({key: data[key] for key in ChangeFile.model_fields if key in data}, str(file), ChangeFile)
+    return config.parse(_own(config.read(file, overrides), ChangeFile), str(file), ChangeFile)
 
 
 def read_pool(file: str | Path) -> PoolFile:
@@ -106,8 +106,13 @@ def read_pool(file: str | Path) -> PoolFile:
     Raises:
         UserError: naming the key and what is wrong with it.
     """
-    data = config.read(file)
-    return config.parse({key: data[key] for key in PoolFile.model_fields if key in data}, str(file), PoolFile)
+    return config.parse(_own(config.read(file), PoolFile), str(file), PoolFile)
+
+
+def _own(data: dict[str, Any], model: type[config.Group]) -> dict[str, Any]:
+    """Without groups that a run's or a pool's file may have beside: those of no file stay, and are refused."""
+    others = {*Settings.model_fields, *ChangeFile.model_fields, *PoolFile.model_fields} - model.model_fields.keys()
+    return {key: value for key, value in data.items() if key not in others}
 
 
 def in_order(pool: PoolFile, names: Sequence[str], where: str) -> PoolFile:
