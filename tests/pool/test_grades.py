@@ -1,7 +1,9 @@
-"""Grades on record: made once for all who ask, kept over a crash, moved with the journal, none from a failure."""
+"""Grades on record: made once for all who ask, kept over a kill, moved with the journal, none from a failure."""
 
 import asyncio
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 
 import pytest
@@ -15,10 +17,10 @@ from trinity_jax.pool.transfer import export_journal, import_journal
 class Grader:
     """Says what it is told, and counts."""
 
-    def __init__(self, says="right", error=None):
+    def __init__(self, says: str | None = "right", error=None):
         self.says, self.error, self.asked = says, error, 0
 
-    async def __call__(self) -> str:
+    async def __call__(self) -> str | None:
         self.asked += 1
         await asyncio.sleep(0.01)
         if self.error:
@@ -51,6 +53,33 @@ def test_a_failure_reaches_all_and_is_tried_again(tmp_path):
     assert ask(tmp_path / "j.sqlite", Grader("wrong")) == ["wrong"]
 
 
+def test_what_came_to_nothing_is_tried_again(tmp_path):
+    nothing = Grader(None)
+    assert ask(tmp_path / "j.sqlite", nothing, nothing) == [None, None]
+    assert nothing.asked == 1
+    assert ask(tmp_path / "j.sqlite", Grader("wrong")) == ["wrong"]
+
+
+KILLED = """
+import asyncio, os, sys
+from trinity_jax.pool.journal import Journal
+
+async def right():
+    return "right"
+
+async def go():
+    await Journal.open(sys.argv[1]).grade("k", right)
+    os._exit(9)
+
+asyncio.run(go())
+"""
+
+
+def test_what_was_told_is_on_disk_when_the_process_is_killed(tmp_path):
+    assert subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "j.sqlite")], check=False).returncode == 9
+    assert ask(tmp_path / "j.sqlite", Grader("wrong")) == ["right"]
+
+
 def test_who_asked_may_go_and_the_grade_is_kept(tmp_path):
     async def go():
         with Journal.open(tmp_path / "j.sqlite") as journal:
@@ -67,7 +96,7 @@ def test_who_asked_may_go_and_the_grade_is_kept(tmp_path):
 def test_grades_move_with_their_journal_and_the_first_one_stays(tmp_path):
     a, b, c = (tmp_path / f"{name}.sqlite" for name in "abc")
     ask(a, Grader("right"))
-    ask(a, Grader("undecided"), key="more")
+    ask(a, Grader("wrong"), key="more")
     ask(b, Grader("wrong"))
     export_journal(a, tmp_path / "a.jsonl")
     import_journal(b, tmp_path / "a.jsonl")
@@ -75,18 +104,20 @@ def test_grades_move_with_their_journal_and_the_first_one_stays(tmp_path):
 
     async def merge():
         with Journal.open(b) as journal:
-            assert await journal.grade("more", Grader("right")) == "undecided"
+            assert await journal.grade("more", Grader("right")) == "wrong"
+            writes = journal.writes
             await journal.merge(c)
+            assert journal.writes == writes  # there is nothing new
 
     asyncio.run(merge())
     with Records.read(b) as records:
-        assert records.grades() == {"k": "wrong", "more": "undecided"}
+        assert records.grades() == {"k": "wrong", "more": "wrong"}
     lines = (tmp_path / "a.jsonl").read_text().splitlines()
     (tmp_path / "cut.jsonl").write_text("\n".join(lines[:-1]))
     with pytest.raises(UserError, match="1 of 2 grades: the file is cut off"):
         import_journal(c, tmp_path / "cut.jsonl")
-    (tmp_path / "bad.jsonl").write_text("\n".join([*lines[:-1], '{"grade": ["k", 1]}']))
-    with pytest.raises(UserError, match="line 3: expected two texts"):
+    (tmp_path / "bad.jsonl").write_text("\n".join([*lines[:-1], '{"grade": ["k", "fine"]}']))
+    with pytest.raises(UserError, match="line 3: expected a key and one of right, wrong"):
         import_journal(c, tmp_path / "bad.jsonl")
 
 
@@ -103,10 +134,11 @@ def test_a_journal_from_before_there_were_grades(tmp_path):
     assert ask(path, Grader("right")) == ["right"]
 
 
-def test_a_grade_edited_by_hand_is_told(tmp_path):
+@pytest.mark.parametrize("edited", ["x'00'", "'Right'", "'undecided'"])
+def test_a_grade_edited_by_hand_is_told(tmp_path, edited):
     ask(tmp_path / "j.sqlite", Grader())
     with closing(sqlite3.connect(tmp_path / "j.sqlite")) as connection, connection:
-        connection.execute("UPDATE grades SET grade = x'00'")
+        connection.execute(f"UPDATE grades SET grade = {edited}")
     [found] = ask(tmp_path / "j.sqlite", Grader())
     assert isinstance(found, UserError)
     assert "the journal was edited or is damaged" in str(found)

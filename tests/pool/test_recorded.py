@@ -3,6 +3,7 @@
 import asyncio
 import socket
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -17,6 +18,8 @@ from trinity_jax.pool.client import sampling_of
 from trinity_jax.pool.journal import Journal
 from trinity_jax.pool.pool import Pool, build_pool
 from trinity_jax.pool.reply import Call, Message, Outcome, Reply
+from trinity_jax.tasks.jsonl import Tasks
+from trinity_jax.training.rig import open_pool
 from trinity_jax.training.train import train
 
 MODEL = {"name": "big", "model": "org/big", "base_url": "https://example.org/v1/"}
@@ -60,6 +63,20 @@ def ask(tmp_path: Path, settings: PoolSettings, scope: str = "run", times: int =
             return list(await asyncio.gather(*calls)), pool
 
     return asyncio.run(go())
+
+
+def test_what_costly_graders_said_is_replayed_too(tmp_path):
+    class Terms:
+        pool, seed, budget = recorded(tmp_path / "j.sqlite"), 0, BudgetSettings()
+
+    async def go():
+        with Journal.open(tmp_path / "j.sqlite") as source:
+            await source.take_grades([("k", "wrong")])
+        journal = Journal.open(tmp_path / "own.sqlite")
+        async with await open_pool(cast(Any, Terms), Tasks((), (), ()), journal):
+            return journal.grades()
+
+    assert asyncio.run(go()) == {"k": "wrong"}
 
 
 @pytest.mark.usefixtures("no_network")

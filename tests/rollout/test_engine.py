@@ -207,37 +207,52 @@ def test_a_question_for_a_judge_without_one_is_told(tmp_path):
         judged(tmp_path, (), judge=None)
 
 
-def test_a_costly_grader_is_asked_once_for_equal_replies_and_not_again_after_a_crash(tmp_path, monkeypatch):
-    asked: list[tuple[str, str]] = []
+def graded_by(monkeypatch, terms=None, grades=(Grade.RIGHT,)):
+    """A grader that gives these in turn, as a limit of time may have it; who was asked."""
+    asked: list[tuple[str, bool]] = []
 
     def compare(question: Question, reply: str, strict: bool) -> Grade:
-        asked.append((question.id, reply))
-        return Grade.RIGHT if len(asked) % 2 else Grade.WRONG  # as a limit of time may have it
+        asked.append((question.id, strict))
+        return grades[len(asked) % len(grades)]
 
-    for costly, times in ((True, 4), (False, 12)):
-        monkeypatch.setitem(GRADERS, "numeric", Grader(compare, lambda question: None, costly))
-        folder = tmp_path / str(costly)
-        folder.mkdir()
-        results, _ = play(folder, [Scripted()], FixedPolicy(0, 0), keys(3))
-        assert len(asked) == times
-        if costly:
-            rewards = [result.reward for result in results]
-            assert rewards == rewards[:4] * 3
-            again, _ = play(folder, [Scripted()], FixedPolicy(0, 0), keys(3))
-            assert [result.reward for result in again] == rewards
-            assert len(asked) == times
-            asked.clear()
+    monkeypatch.setitem(GRADERS, "numeric", Grader(compare, lambda question: None, terms))
+    return asked
 
 
-def test_another_question_or_reading_is_another_grade(tmp_path, monkeypatch):
-    seen: list[bool] = []
+def rewards(tmp_path, candidates, settings=SETTINGS):
+    results, _ = play(tmp_path, [Scripted()], FixedPolicy(0, 0), keys(candidates), settings)
+    return [result.reward for result in results]
 
-    def compare(question: Question, reply: str, strict: bool) -> Grade:
-        seen.append(strict)
-        return Grade.RIGHT
 
-    monkeypatch.setitem(GRADERS, "numeric", Grader(compare, lambda question: None, costly=True))
+def test_a_costly_grader_is_asked_once_for_equal_replies_and_not_again_by_the_next_process(tmp_path, monkeypatch):
+    asked = graded_by(monkeypatch, lambda: "sandbox", (Grade.WRONG, Grade.RIGHT))
+    first = rewards(tmp_path, 3)
+    assert first == first[:4] * 3
+    assert len(asked) == 4
+    assert rewards(tmp_path, 3) == first
+    assert len(asked) == 4
+
+
+def test_a_cheap_grader_is_asked_each_time(tmp_path, monkeypatch):
+    asked = graded_by(monkeypatch)
+    rewards(tmp_path, 3)
+    assert len(asked) == 12
+
+
+def test_other_terms_or_another_reading_are_another_grade(tmp_path, monkeypatch):
+    terms = ["bubblewrap"]
+    asked = graded_by(monkeypatch, lambda: terms[-1])
     for strict in (False, True):
-        settings = SETTINGS.model_copy(update={"strict_answer_tag": strict})
-        play(tmp_path, [Scripted()], FixedPolicy(0, 0), keys(1), settings)
-    assert sorted(seen) == [False] * 4 + [True] * 4
+        rewards(tmp_path, 1, SETTINGS.model_copy(update={"strict_answer_tag": strict}))
+    assert sorted(strict for _, strict in asked) == [False] * 4 + [True] * 4
+    terms.append("rlimits")
+    rewards(tmp_path, 1)
+    assert len(asked) == 12
+
+
+def test_an_undecided_grade_is_made_again_by_the_next_process(tmp_path, monkeypatch):
+    asked = graded_by(monkeypatch, lambda: "sandbox", (Grade.UNDECIDED,))
+    assert rewards(tmp_path, 1) == [0.0] * 4
+    graded_by(monkeypatch, lambda: "sandbox")
+    assert rewards(tmp_path, 1) == [1.0] * 4
+    assert len(asked) == 4

@@ -183,7 +183,7 @@ def test_packages_only_of_an_interpreter_that_was_named(isolation, monkeypatch):
         Process(isolation)
 
 
-@pytest.mark.parametrize("isolation", [BUBBLEWRAP, Isolation.RLIMITS])
+@pytest.mark.parametrize("isolation", [BUBBLEWRAP])
 def test_the_interpreter_may_lie_in_the_folder_that_a_sandbox_has_of_its_own(isolation, monkeypatch):
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         os.chmod(folder, 0o755)  # inside, root is nobody

@@ -262,7 +262,10 @@ def test_a_model_that_criticises_itself_is_named_where_it_does_better_than_by_vo
     assert critical(rows, "ada, plurality of 3") == ""
     rows += [one("bo, self-reflection of 2", 24), one("ada, self-reflection of 3", 27)]
     said = critical(rows, "ada, plurality of 3")
-    assert said.startswith(" A single model does better by criticising itself: ada, self-reflection of 3, 45.0 [")
+    assert said.startswith(
+        " The best single model that criticises itself instead of voting, ada, self-reflection of 3, "
+    )
+    assert "got more right: 45.0 [" in said
     assert "the coordinator minus it is +5.0 [" in said
 
 

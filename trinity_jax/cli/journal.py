@@ -35,10 +35,11 @@ def _text(options: argparse.Namespace) -> str:
 
     if options.action == "export":
         moved = transfer.export_journal(options.journal, options.file)
-        return f"{options.file}: {moved.calls} calls, {moved.decisions} decisions"
+        return f"{options.file}: {moved.calls} calls, {moved.decisions} decisions, {moved.grades} grades"
     if options.action == "import":
         moved = transfer.import_journal(options.journal, options.file)
-        return f"{options.journal}: {moved.new} of {moved.calls} calls are new, {moved.decisions} decisions"
+        new = f"{moved.new} of {moved.calls} calls are new"
+        return f"{options.journal}: {new}, {moved.decisions} decisions, {moved.grades} grades"
     with Records.read(options.journal) as records:
         if options.action == "show":
             return explain.summary(records)

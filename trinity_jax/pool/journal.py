@@ -1,4 +1,4 @@
-"""Every call, every decision and every costly grade of a run in one SQLite file: cache, resume and audit.
+"""Every call, every decision and what costly graders said of a run in one SQLite file: cache, resume and audit.
 
 Write-ahead: a call's intent is on disk before it is sent, its outcome before anyone sees it. One thread writes; what
 waits while a transaction is flushed goes into the next one (group commit), and a write is acknowledged only after its
@@ -69,7 +69,7 @@ class Journal(Records):
         # a call up: a server never does, and would hold a key more with every call.
         self._ended: set[str] | None = None
         self._graded: dict[str, str] | None = None  # as for calls
-        self._grading: dict[str, asyncio.Task[str]] = {}
+        self._grading: dict[str, asyncio.Task[str | None]] = {}
         self._queue: queue.SimpleQueue[_Write | None] = queue.SimpleQueue()
         self._error: UserError | None = None
         self._closed = False
@@ -130,28 +130,34 @@ class Journal(Records):
         """The last intent like this one gets no outcome: on disk it stays cut off, here it is forgotten."""
         self._open_ids.pop(call.key(), None)
 
-    async def grade(self, key: str, make: Callable[[], Awaitable[str]]) -> str:
+    async def grade(self, key: str, make: Callable[[], Awaitable[str | None]]) -> str | None:
         """The grade under a key: the one on record, or what ``make`` gives, which is on disk when this returns.
 
         Those who ask for one that is being made wait for the same. So equal replies to a question have equal grades, in
-        this process and in one that resumes the run, even where a limit of time decided.
+        this process and in one that resumes the run, even where a limit of time decided. As a call that failed is made
+        again, so is a grade that came to nothing (None).
         """
-        if self._graded is None:
-            self._graded = self.grades()
-        if key in self._graded:
-            return self._graded[key]
+        known = self._known_grades()
+        if key in known:
+            return known[key]
         task = self._grading.get(key)
         if task is None:
             task = self._grading[key] = asyncio.create_task(self._made(key, make))
             task.add_done_callback(lambda done: self._settled(key, done))
         return await asyncio.shield(task)
 
-    async def _made(self, key: str, make: Callable[[], Awaitable[str]]) -> str:
+    async def _made(self, key: str, make: Callable[[], Awaitable[str | None]]) -> str | None:
         grade = await make()
-        await self.take_grades([(key, grade)])
+        if grade is not None:
+            await self.take_grades([(key, grade)])
         return grade
 
-    def _settled(self, key: str, task: "asyncio.Task[str]") -> None:
+    def _known_grades(self) -> dict[str, str]:
+        if self._graded is None:
+            self._graded = self.grades()
+        return self._graded
+
+    def _settled(self, key: str, task: "asyncio.Task[str | None]") -> None:
         self._grading.pop(key, None)
         if not task.cancelled():
             task.exception()  # counts as heard: who asked may be gone
@@ -214,10 +220,11 @@ class Journal(Records):
 
     async def take_grades(self, rows: Sequence[tuple[str, str]]) -> None:
         """Take over rows of the table ``grades``; where there is one of the same key, that one stays."""
-        await self._submit(_GRADE, list(rows))
-        if self._graded is not None:
-            for key, grade in rows:
-                self._graded.setdefault(key, grade)
+        known = self._known_grades()
+        new = [row for row in rows if row[0] not in known]
+        if new:
+            await self._submit(_GRADE, new)
+            known.update(new)
 
     def copy_to(self, path: Path) -> int:
         """Write a journal that begins with all that is in this one; returns the number of its last call."""

@@ -69,8 +69,8 @@ class Notes(Protocol):
         """The call ended without a reply."""
         ...
 
-    async def grade(self, key: str, make: Callable[[], Awaitable[str]]) -> str:
-        """The grade under a key, made once."""
+    async def grade(self, key: str, make: Callable[[], Awaitable[str | None]]) -> str | None:
+        """The grade under a key, made once where anything is kept."""
         ...
 
     def totals(self, scope: str | None = None) -> Totals:

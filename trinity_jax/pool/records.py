@@ -58,6 +58,7 @@ _REPLY_TYPES = {
     "seconds": _NUMBER, "attempts": (int,), "finish_reason": _TEXT + _NONE, "detail": _TEXT + _NONE, "reasoning": _TEXT,
 }  # fmt: skip
 _ROLES = ("worker", "thinker", "verifier")
+_GRADES = ("right", "wrong")
 
 
 class DecisionRow(NamedTuple):
@@ -285,7 +286,9 @@ def decision_fault(row: tuple) -> str | None:
 def grade_fault(row: tuple) -> str | None:
     """What is wrong with a row of ``grades``, if anything."""
     fine = len(row) == 2 and all(isinstance(value, str) for value in row)
-    return None if fine else f"expected two texts, got {row!r}"
+    if not fine or row[1] not in _GRADES:
+        return f"expected a key and one of {', '.join(_GRADES)}, got {row!r}"
+    return None
 
 
 def probs(text: str | None) -> tuple[float, ...] | None:

@@ -1,7 +1,7 @@
 """A journal as text and back, to move it between machines: JSON lines, gzipped where the name ends in .gz.
 
 The first line says what it is and how many rows of each kind follow, so that a file that was cut off is known as such.
-Importing twice does no harm: a call is known by its key and the moment it was sent.
+Importing twice does no harm: a call is known by its key and the moment it was sent, and a grade that is there stays.
 """
 
 import asyncio
@@ -9,6 +9,7 @@ import gzip
 import json
 import os
 import zlib
+from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -24,11 +25,12 @@ _ROWS_AT_ONCE = 1000
 
 
 class Moved(NamedTuple):
-    """How many calls and decisions a file holds, and how many of the calls were new to the journal."""
+    """How many rows a file holds of each kind, and how many of the calls were new to the journal."""
 
     calls: int
     decisions: int
     new: int = 0
+    grades: int = 0
 
 
 def export_journal(journal: Path, out: Path) -> Moved:
@@ -56,7 +58,7 @@ def export_journal(journal: Path, out: Path) -> Moved:
         raise UserError(f"{out}: cannot be written ({error.strerror or error})") from error
     finally:
         partial.unlink(missing_ok=True)
-    return Moved(*counts)
+    return Moved(*counts, grades=len(grades))
 
 
 def import_journal(journal: Path, source: Path) -> Moved:
@@ -71,19 +73,19 @@ def import_journal(journal: Path, source: Path) -> Moved:
         pass
     with Journal.open(journal) as into:
         before = into.totals().calls
-        calls, decisions = asyncio.run(_add(into, source))
-        return Moved(calls, decisions, into.totals().calls - before)
+        found = asyncio.run(_add(into, source))
+        return Moved(found["call"], found["decision"], into.totals().calls - before, found["grade"])
 
 
-async def _add(journal: Journal, source: Path) -> tuple[int, int]:
-    rows, calls, decisions = _rows(source), 0, 0
+async def _add(journal: Journal, source: Path) -> Counter[str]:
+    rows, added = _rows(source), Counter()
     while chunk := list(islice(rows, _ROWS_AT_ONCE)):
         by_kind = {kind: [row for found, row in chunk if found == kind] for kind in KINDS}
         await journal.take_calls(by_kind["call"])
         await journal.take_decisions(by_kind["decision"])
         await journal.take_grades(by_kind["grade"])
-        calls, decisions = calls + len(by_kind["call"]), decisions + len(by_kind["decision"])
-    return calls, decisions
+        added.update(kind for kind, _ in chunk)
+    return added
 
 
 def _rows(source: Path) -> Iterator[tuple[str, tuple]]:
@@ -115,7 +117,7 @@ def _head(source: Path, line: str) -> dict[str, Any]:
         raise UserError(f"{source}: export format {head.get('version')}, this version of trinity_jax reads {VERSION}")
     head = {"grades": 0, **head}  # older files have none
     if not all(type(head.get(f"{kind}s")) is int for kind in KINDS):
-        raise UserError(f"{source}: the first line lacks the numbers of calls and decisions")
+        raise UserError(f"{source}: the first line lacks the numbers of calls and decisions, or of grades")
     return head
 
 
@@ -129,7 +131,7 @@ def _row(line: str) -> tuple[str, tuple, str | None]:
         return kind, tuple(content), decision_fault(tuple(content))
     if kind == "grade" and isinstance(content, list):
         return kind, tuple(content), grade_fault(tuple(content))
-    return kind, (), "expected a call or a decision"
+    return kind, (), "expected a call or a decision, or a grade"
 
 
 def _json(line: str) -> Any:

@@ -25,7 +25,7 @@ class Unrecorded:
     def abandon(self, call: Call) -> None:
         """Nothing to forget."""
 
-    async def grade(self, key: str, make: Callable[[], Awaitable[str]]) -> str:
+    async def grade(self, key: str, make: Callable[[], Awaitable[str | None]]) -> str | None:
         """Made each time."""
         return await make()
 

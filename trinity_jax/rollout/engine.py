@@ -7,8 +7,10 @@ from collections import Counter
 from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass
+from functools import lru_cache
 from typing import Any, TypeVar
 
+from trinity_jax import __version__
 from trinity_jax.config import EpisodeSettings
 from trinity_jax.episode.episode import (
     End,
@@ -147,15 +149,26 @@ async def rewarded(
 
 
 async def _graded(question: Question, pool: Pool, response: str, strict: bool) -> Grade:
-    """In a thread, so that the other episodes go on meanwhile; what took an interpreter of its own is made once."""
+    """In a thread, so that the other episodes go on meanwhile; a costly grader is asked once for equal replies."""
 
     async def make() -> Grade:
         return await asyncio.to_thread(grade, question, response, strict)
 
-    if not grader(question.grader).costly:
+    async def decided() -> Grade | None:
+        made = await make()
+        return None if made is Grade.UNDECIDED else made
+
+    terms = grader(question.grader).terms
+    if terms is None:
         return await make()
-    key = digest(json.dumps([*astuple(question), strict, response]))
-    return Grade(await pool.journal.grade(key, make))
+    key = digest(json.dumps([_question_key(question), strict, response, terms(), __version__]))
+    return Grade(await pool.journal.grade(key, decided) or Grade.UNDECIDED)
+
+
+@lru_cache(maxsize=10_000)
+def _question_key(question: Question) -> str:
+    """Once a question: its tests may be megabytes."""
+    return digest(json.dumps(astuple(question)))
 
 
 async def _judged(key: EpisodeKey, question: Question, pool: Pool, response: str, scope: str) -> Grade | None:

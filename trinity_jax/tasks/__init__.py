@@ -11,12 +11,13 @@ from trinity_jax.tasks.question import Grade, Question
 class Grader(NamedTuple):
     """``compare(question, reply, strict_answer_tag)`` grades; ``problem(question)`` says why a question can't be.
 
-    A ``costly`` one runs programs or algebra under a limit of time, which may come out otherwise a second time.
+    A costly one runs programs or algebra under a limit of time, which may come out otherwise a second time; its
+    ``terms`` say what else its grades hang on.
     """
 
     compare: Callable[[Question, str, bool], Grade]
     problem: Callable[[Question], str | None]
-    costly: bool = False
+    terms: Callable[[], str] | None = None
 
 
 GRADERS = {
@@ -24,10 +25,10 @@ GRADERS = {
     "numeric": Grader(numeric.grade, numeric.problem),
     "exact": Grader(exact.grade, exact.problem),
     "exact_case": Grader(exact.grade_case, exact.problem),
-    "math": Grader(maths.grade, maths.problem, costly=True),
+    "math": Grader(maths.grade, maths.problem, maths.terms),
     "short": Grader(short.grade, short.problem),
     "judge": Grader(judge.grade, judge.problem),
-    "code": Grader(code.grade, code.problem, costly=True),
+    "code": Grader(code.grade, code.problem, code.terms),
 }
 
 

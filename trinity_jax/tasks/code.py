@@ -16,6 +16,7 @@ import os
 import random
 import re
 import secrets
+import sys
 import textwrap
 import threading
 import time
@@ -68,6 +69,15 @@ def grade(question: Question, reply: str, strict_answer_tag: bool) -> Grade:
         UserError: where no sandbox is to be had.
     """
     return verdict(question, reply, strict_answer_tag).grade
+
+
+def terms() -> str:
+    """Isolation and interpreter: what a program can import, and what it may do.
+
+    Raises:
+        UserError: where no sandbox is to be had.
+    """
+    return f"{chosen()}, {os.environ.get('TRINITY_SANDBOX_PYTHON') or sys.version}"
 
 
 def problem(question: Question) -> str | None:

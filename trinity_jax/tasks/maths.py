@@ -8,6 +8,8 @@ math-verify in a process that can be killed (``symbolic``).
 import re
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from functools import cache
+from importlib.metadata import version
 
 from trinity_jax.reasoning import visible
 from trinity_jax.tasks import evaluate, extract, numeric, symbolic, units
@@ -51,6 +53,12 @@ def grade(question: Question, reply: str, strict: bool) -> Grade:
         return Grade.UNDECIDED
     verdict = same(question.answer, said)
     return Grade.UNDECIDED if verdict is None else Grade.RIGHT if verdict else Grade.WRONG
+
+
+@cache
+def terms() -> str:
+    """The library whose algebra decides."""
+    return f"math-verify {version('math-verify')}"
 
 
 def problem(question: Question) -> str | None:

@@ -155,7 +155,7 @@ def _write(
 
 
 async def take_over(run: Path, journal: Journal) -> None:
-    """Replies that a run has paid for and an evaluation would ask for again, and grades that took time."""
+    """Replies that a run has paid for and an evaluation would ask for again, and what costly graders said."""
     columns = ", ".join(CALL_COLUMNS)
     with Records.read(run) as records:
         wanted = (SCOPE, f"{SCOPE} search", PROBES_SCOPE)
@@ -258,8 +258,9 @@ def critical(rows: Sequence[table.Row], single: str) -> str:
         return ""
     best = max(reflected, key=lambda row: row.accuracy.mean)
     return (
-        f" A single model does better by criticising itself: {best.name}, {table.percent(best.accuracy)} % right, "
-        f"picked on these questions; the coordinator minus it is {table.points(best.difference)} points."
+        f" The best single model that criticises itself instead of voting, {best.name}, got more right: "
+        f"{table.percent(best.accuracy)} %, picked on these questions; the coordinator minus it is "
+        f"{table.points(best.difference)} points."
     )
 
 

@@ -110,7 +110,7 @@ def read_pool(file: str | Path) -> PoolFile:
 
 
 def _own(data: dict[str, Any], model: type[config.Group]) -> dict[str, Any]:
-    """Without groups that a run's or a pool's file may have beside: those of no file stay, and are refused."""
+    """Drop groups that belong into the other kinds of file; unknown ones stay, so that parsing refuses them."""
     others = {*Settings.model_fields, *ChangeFile.model_fields, *PoolFile.model_fields} - model.model_fields.keys()
     return {key: value for key, value in data.items() if key not in others}
 

@@ -33,6 +33,7 @@ from trinity_jax.evaluation.scores import episode_keys
 from trinity_jax.learning.learner import Learner, build
 from trinity_jax.pool.journal import Journal
 from trinity_jax.pool.pool import Pool, build_pool
+from trinity_jax.pool.records import Records
 from trinity_jax.pool.simulated import SimulatedModel, SimulatedQuestion
 from trinity_jax.rollout.batcher import Batcher
 from trinity_jax.rollout.decide import EpisodeKey
@@ -142,6 +143,9 @@ async def open_pool(settings: Settings | TrialSettings, tasks: Tasks, journal: J
         q.prompt: SimulatedQuestion(q.kind, q.answer, q.wrong, q.id)
         for q in (*tasks.train, *tasks.validation, *tasks.test)
     }
+    if settings.pool.kind == "recorded" and settings.pool.journal is not None:
+        with Records.read(settings.pool.journal) as source:
+            await journal.take_grades(list(source.grades().items()))
     played = settings.pool.simulated if settings.pool.kind == "simulated" else ()
     simulated = [SimulatedModel(one, settings.pool, known, settings.seed) for one in played]
     return await build_pool(settings.pool, journal, settings.budget, simulated)
