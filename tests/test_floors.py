@@ -34,7 +34,7 @@ def imported_rooms(path: Path) -> set[str]:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("trinity_jax"):
             parts = node.module.split(".")
-            rooms |= {parts[1]} if len(parts) > 1 else {alias.name for alias in node.names}
+            rooms |= {parts[1]} if len(parts) > 1 else {alias.name for alias in node.names} - {"__version__"}
         if isinstance(node, ast.ImportFrom) and node.level:
             rooms.add("a relative import (name the package in full)")
         if isinstance(node, ast.Import):

@@ -13,7 +13,6 @@ from trinity_jax.coordinator.devices import Devices
 from trinity_jax.errors import UserError
 
 SCRIPT = """
-import os; os.nice(15)  # eight devices on as many cores as there are: the tests beside it go first
 import json, sys
 import numpy as np
 from trinity_jax.config import EncoderSettings, SvfSettings

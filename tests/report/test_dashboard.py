@@ -70,9 +70,18 @@ def server() -> Iterator[str]:
 
 def until(tab, condition: str) -> None:
     end = time.monotonic() + 10
-    while not tab.run(condition):
+    while not holds(tab, condition):
         assert time.monotonic() < end, condition
         time.sleep(0.02)
+
+
+def holds(tab, condition: str) -> bool:
+    try:
+        return tab.run(condition)
+    except RuntimeError as error:
+        if "navigated" in str(error):  # the page changed while it was asked
+            return False
+        raise
 
 
 ITEMS = "document.querySelectorAll('#conversation-list > li').length"
