@@ -31,6 +31,7 @@ ELSEWHERE = {
     "pip install -e .[data]": "pyproject.toml",
     "pip install -e .[cuda12]": "pyproject.toml",
     "python scripts/bench_population.py --json": "scripts/bench_population.py",
+    "python scripts/bench_serving.py --json": "scripts/bench_serving.py",
     "python scripts/bench_hosts.py": "tests/training/test_hosts.py",
     "python experiments/run.py --config FILE --run-dir DIR": "tests/training/test_hosts.py",
     "python experiments/run.py --config experiments/configs/sample_efficiency.yaml": (
