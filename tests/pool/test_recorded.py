@@ -71,7 +71,7 @@ def test_what_costly_graders_said_is_replayed_too(tmp_path):
 
     async def go():
         with Journal.open(tmp_path / "j.sqlite") as source:
-            await source.take_grades([("k", "wrong")])
+            await source.take_grades({"k": "wrong"})
         journal = Journal.open(tmp_path / "own.sqlite")
         async with await open_pool(cast(Any, Terms), Tasks((), (), ()), journal):
             return journal.grades()

@@ -11,7 +11,7 @@ import queue
 import sqlite3
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -149,7 +149,7 @@ class Journal(Records):
     async def _made(self, key: str, make: Callable[[], Awaitable[str | None]]) -> str | None:
         grade = await make()
         if grade is not None:
-            await self.take_grades([(key, grade)])
+            await self.take_grades({key: grade})
         return grade
 
     def _known_grades(self) -> dict[str, str]:
@@ -197,7 +197,7 @@ class Journal(Records):
         try:
             with closing(_connect_still(path)) as other:
                 await self._submit(_DECISION, other.execute(f"SELECT * FROM decisions{chosen}", values).fetchall())
-                await self.take_grades(list(Records(path, other).grades().items()))
+                await self.take_grades(Records(path, other).grades())
                 calls = other.execute(f"SELECT id, {_CALL} FROM calls WHERE id > ? ORDER BY id", (after,))
                 while rows := calls.fetchmany(1000):
                     await self.take_calls([row[1:] for row in rows])
@@ -218,12 +218,12 @@ class Journal(Records):
         """Take over rows of the table ``decisions``; one of the same key is replaced."""
         await self._submit(_DECISION, list(rows))
 
-    async def take_grades(self, rows: Sequence[tuple[str, str]]) -> None:
-        """Take over rows of the table ``grades``; where there is one of the same key, that one stays."""
+    async def take_grades(self, grades: Mapping[str, str]) -> None:
+        """Take over grades by their keys (`grades`); where there is one of the same key, that one stays."""
         known = self._known_grades()
-        new = [row for row in rows if row[0] not in known]
+        new = {key: grade for key, grade in grades.items() if key not in known}
         if new:
-            await self._submit(_GRADE, new)
+            await self._submit(_GRADE, list(new.items()))
             known.update(new)
 
     def copy_to(self, path: Path) -> int:

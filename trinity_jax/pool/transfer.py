@@ -83,7 +83,7 @@ async def _add(journal: Journal, source: Path) -> Counter[str]:
         by_kind = {kind: [row for found, row in chunk if found == kind] for kind in KINDS}
         await journal.take_calls(by_kind["call"])
         await journal.take_decisions(by_kind["decision"])
-        await journal.take_grades(by_kind["grade"])
+        await journal.take_grades(dict(by_kind["grade"]))
         added.update(kind for kind, _ in chunk)
     return added
 

@@ -160,7 +160,7 @@ async def take_over(run: Path, journal: Journal) -> None:
     with Records.read(run) as records:
         wanted = (SCOPE, f"{SCOPE} search", PROBES_SCOPE)
         rows = records.query(f"SELECT {columns} FROM calls WHERE outcome IS NOT NULL AND scope IN (?, ?, ?)", wanted)
-        grades = list(records.grades().items())
+        grades = records.grades()
     await journal.take_calls(rows)
     await journal.take_grades(grades)
 

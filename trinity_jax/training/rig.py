@@ -145,7 +145,7 @@ async def open_pool(settings: Settings | TrialSettings, tasks: Tasks, journal: J
     }
     if settings.pool.kind == "recorded" and settings.pool.journal is not None:
         with Records.read(settings.pool.journal) as source:
-            await journal.take_grades(list(source.grades().items()))
+            await journal.take_grades(source.grades())
     played = settings.pool.simulated if settings.pool.kind == "simulated" else ()
     simulated = [SimulatedModel(one, settings.pool, known, settings.seed) for one in played]
     return await build_pool(settings.pool, journal, settings.budget, simulated)
